@@ -1,0 +1,1 @@
+"""An update to real bytes and back."""

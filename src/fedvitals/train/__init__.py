@@ -1,0 +1,1 @@
+"""The engine: a job in, a trained model and its records out."""
