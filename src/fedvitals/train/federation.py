@@ -18,7 +18,7 @@ class Federation:
     holdout_rows: tuple[torch.Tensor, ...]  # a client's own rows kept for judging; may be empty
     test_rows: torch.Tensor  # rows of nobody, for judging the global model
     classes: int
-    kind: str  # "vector", "image" or "tokens"
+    kind: str  # "vector", "image" [c, h, w], "sequence" [time, channels] or "tokens"
     vocabulary: int = 0  # of tokens
     digest: str = ""  # SHA-256 of rows and partition
 

@@ -1,0 +1,206 @@
+"""The engine's order: a TOML file, a dict or plain objects in; one checked, frozen `Job` out.
+
+Loads neither torch nor numpy, so a command can refuse a bad job before it has paid for them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from fedvitals.errors import JobError, nearest
+from fedvitals.faults.spec import FaultSpec, refuse_duplicates
+from fedvitals.train.keys import Section, shown
+from fedvitals.train.sections import (
+    CodecSpec,
+    DataSpec,
+    ExecuteSpec,
+    ModelSpec,
+    NetworkSpec,
+    ObserveSpec,
+    ServerSpec,
+    TrainSpec,
+)
+
+MAX_FILE_BYTES = 1_000_000
+MAX_SEED = 2**63 - 1
+SECTIONS: Mapping[str, type[Section]] = {
+    one.title: one
+    for one in (DataSpec, ModelSpec, TrainSpec, ServerSpec, CodecSpec, NetworkSpec, ExecuteSpec, ObserveSpec)
+}
+KNOWN = ("name", "seed", *SECTIONS, "faults")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training, described whole. Two equal jobs give the same clients, batches, faults and final weights."""
+
+    name: str = "digits"
+    seed: int = 42
+    data: DataSpec = field(default_factory=DataSpec)
+    model: ModelSpec = field(default_factory=ModelSpec)
+    train: TrainSpec = field(default_factory=TrainSpec)
+    server: ServerSpec = field(default_factory=ServerSpec)
+    codec: CodecSpec = field(default_factory=CodecSpec)
+    network: NetworkSpec = field(default_factory=NetworkSpec)
+    execute: ExecuteSpec = field(default_factory=ExecuteSpec)
+    observe: ObserveSpec = field(default_factory=ObserveSpec)
+    faults: tuple[FaultSpec, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if type(self.seed) is not int or not 0 <= self.seed <= MAX_SEED:
+            raise JobError(f"seed = {shown(self.seed)} should be a whole number from 0 to {MAX_SEED}")
+        if 0 < self.data.clients < self.train.clients_per_round:
+            raise JobError(
+                f"train.clients_per_round = {self.train.clients_per_round} is more than data.clients = "
+                f"{self.data.clients}; right is at most {self.data.clients}"
+            )
+        object.__setattr__(self, "faults", tuple(self.faults))
+        refuse_duplicates(self.faults)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Job:
+        """The job in a TOML file."""
+        return cls.from_dict(_read(Path(path)), source=str(path))
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any], source: str = "job") -> Job:
+        """The job in a mapping shaped like the TOML file; `source` is how errors call it."""
+        try:
+            return _made(given)
+        except JobError as error:
+            raise JobError(f"{source}: {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every key with its value, ready for JSON or TOML; `from_dict` gives the same job back."""
+        said: dict[str, Any] = {"name": self.name, "seed": self.seed}
+        for title in SECTIONS:
+            said[title] = _section_dict(getattr(self, title))
+        said["faults"] = [fault.to_dict() for fault in self.faults]
+        return said
+
+    def replaced(self, changes: Mapping[str, Any], source: str = "override") -> Job:
+        """This job with some keys changed, by dotted name: `{"train.lr": 0.5}`. Texts are read as TOML values."""
+        said = self.to_dict()
+        try:
+            for dotted, value in changes.items():
+                _put(said, dotted, value)
+        except JobError as error:
+            raise JobError(f"{source}: {error}") from error
+        return Job.from_dict(said, source)
+
+
+def _made(given: Mapping[str, Any]) -> Job:
+    if not isinstance(given, Mapping):
+        raise JobError(f"a job is a table of sections, not {shown(given)}")
+    for word in given:
+        if word not in KNOWN:
+            raise JobError(f"there is no key or section {word!r}{nearest(str(word), list(KNOWN))}")
+    parts: dict[str, Any] = {
+        title: _section(section, given[title]) for title, section in SECTIONS.items() if title in given
+    }
+    parts["faults"] = tuple(_faults(given.get("faults", [])))
+    parts["name"] = given["name"] if "name" in given else _default_name(parts.get("data", DataSpec()).source)
+    if "seed" in given:
+        parts["seed"] = given["seed"]
+    return Job(**parts)
+
+
+def _section(section: type[Section], given: object) -> Section:
+    if not isinstance(given, Mapping):
+        raise JobError(f"{section.title} = {shown(given)} should be a section: [{section.title}] and its keys below it")
+    known = [one.name for one in fields(section)]  # type: ignore[arg-type]  # every section is a dataclass
+    for word in given:
+        if word not in known:
+            raise JobError(f"{section.title}.{word}: there is no such key{nearest(str(word), known)}")
+    return section(**given)
+
+
+def _faults(given: object) -> Iterator[FaultSpec]:
+    if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
+        raise JobError(f"faults = {shown(given)} should be a list of tables: [[faults]] and its keys below it")
+    known = [one.name for one in fields(FaultSpec)]
+    for number, table in enumerate(given, start=1):
+        for word in table:
+            if word not in known:
+                raise JobError(f"faults number {number}: there is no key {word!r}{nearest(str(word), known)}")
+        if "kind" not in table:
+            raise JobError(f'faults number {number} has no kind; for example kind = "sign-flip"')
+        try:
+            yield FaultSpec(**table)
+        except JobError as error:
+            raise JobError(f"faults number {number}: {error}") from error
+
+
+def _section_dict(section: Section) -> dict[str, Any]:
+    values = {one.name: getattr(section, one.name) for one in fields(section)}  # type: ignore[arg-type]  # a dataclass
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _put(said: dict[str, Any], dotted: str, value: object) -> None:
+    title, _, word = dotted.partition(".")
+    if title in SECTIONS and word:
+        known = list(said[title])
+        if word not in known:
+            raise JobError(f"{dotted}: there is no such key{nearest(word, known)}")
+        said[title][word] = _from_text(value, said[title][word])
+    elif dotted in ("name", "seed", "faults"):
+        said[dotted] = _from_text(value, said[dotted])
+    elif title in SECTIONS:
+        raise JobError(f"{dotted!r} is a section; name a key of it, such as {title}.{next(iter(said[title]))}")
+    else:
+        names = ["name", "seed", "faults", *(f"{one}.{key}" for one in SECTIONS for key in said[one])]
+        raise JobError(f"there is no key {dotted!r}{nearest(dotted, names)}")
+
+
+def _from_text(value: object, present: object) -> object:
+    """A text from a command line as the TOML value it spells; a bare word where the key holds text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        parsed = tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError):
+        return value
+    if set(parsed) != {"value"} or (isinstance(present, str) and not isinstance(parsed["value"], str)):
+        return value
+    return parsed["value"]
+
+
+def _default_name(source: object) -> str:
+    """The source's own name where the job has none: digits, synthetic, a file's stem, a function."""
+    name = Path(str(source)).stem if str(source).endswith(".npz") else str(source).rpartition(":")[2]
+    try:
+        _check_name(name)
+    except JobError:
+        return "job"
+    return name
+
+
+def _check_name(name: object) -> None:
+    if type(name) is not str:
+        raise JobError(f"name = {shown(name)} should be text")
+    plain = name.isprintable() and name == name.strip() and 0 < len(name) <= 100
+    if not plain or any(bad in name for bad in ("/", "\\", "..")):
+        raise JobError(f"name = {shown(name)} should be a plain name: 1 to 100 characters, no slash and no `..`")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if not path.is_file():
+            raise JobError(f"{path}: there is no such file" if not path.exists() else f"{path} is not a file")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise JobError(f"{path} cannot be read: {error}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise JobError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes: that is not a job")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise JobError(f"{path} is not UTF-8 text: byte {error.start}") from error
+    except (ValueError, RecursionError) as error:
+        raise JobError(f"{path} is not valid TOML: {error}") from error

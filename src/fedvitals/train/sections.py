@@ -1,0 +1,166 @@
+"""The engine, at its door: the sections of a job, each key with its default, limits and meaning.
+
+The reference page of the job file is generated from these fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedvitals.errors import JobError
+from fedvitals.train.keys import Section, key
+
+FUNCTION = "module:function"
+
+
+@dataclass(frozen=True, slots=True)
+class DataSpec(Section):
+    """Which rows there are and who holds them."""
+
+    title: ClassVar[str] = "data"
+    source: str = key(
+        "digits",
+        "Where the rows come from.",
+        choices=("digits", "synthetic"),
+        or_else=f"a path to an .npz file, or {FUNCTION}",
+        longest=4096,
+    )
+    partition: str = key(
+        "dirichlet",
+        "How rows are dealt out; `natural` keeps the source's own clients.",
+        choices=("iid", "dirichlet", "shards", "quantity", "natural"),
+    )
+    clients: int = key(20, "How many clients; 0 with `natural` takes all.", low=0, high=1_000_000)
+    alpha: float = key(0.5, "Dirichlet: the smaller, the more one-sided the clients' classes.", above=0.0, high=1e6)
+    min_rows: int = key(8, "The least rows of a client, held-out ones included.", low=1, high=1_000_000)
+    holdout: float = key(0.2, "Share of a client's rows kept for judging on its own data.", low=0.0, high=0.9)
+    scale: str = key(
+        "auto",
+        "`auto`: bytes / 255, digits / 16, floats standardised when far from unit size; `none`; `standard`.",
+        choices=("auto", "none", "standard"),
+    )
+    rows: int = key(200, "Synthetic: rows a client.", low=1, high=10_000_000)
+    features: int = key(32, "Synthetic: features a row.", low=1, high=1_000_000)
+    classes: int = key(10, "Synthetic: classes.", low=2, high=100_000)
+    test_rows: int = key(500, "Synthetic: rows of the global test set.", low=1, high=10_000_000)
+    shards_per_client: int = key(2, "Shards: pieces of the label-sorted rows a client gets.", low=1, high=10_000)
+    sigma: float = key(1.0, "Quantity: spread of the log-normal sizes; 0 makes them equal.", low=0.0, high=10.0)
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        if self.clients == 0 and self.partition != "natural":
+            raise JobError('data.clients = 0 (all) is for partition = "natural"; right is at least 1')
+        if self.partition == "natural" and self.source == "digits":
+            raise JobError(
+                'data.partition = "natural": digits has no clients of its own; take iid, dirichlet, shards or quantity'
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec(Section):
+    """What is trained."""
+
+    title: ClassVar[str] = "model"
+    kind: str = key("mlp", "The model.", choices=("mlp", "cnn", "logistic", "gru"), or_else=FUNCTION, longest=4096)
+    hidden: tuple[int, ...] = key(
+        (64,), "Sizes of the dense layers between input and classes; gru: its size.", low=1, high=65_536, longest=32
+    )
+    channels: tuple[int, ...] = key((8, 16), "Cnn: channels of each convolution.", low=1, high=4096, longest=16)
+    kernel: int = key(5, "Cnn: side of the convolutions' kernels; odd.", low=1, high=31)
+    embedding: int = key(8, "Gru: size of a token's vector.", low=1, high=4096)
+    norm: str = key("none", "Mlp and cnn: normalisation.", choices=("none", "batch", "group"))
+    dropout: float = key(0.0, "Share of activations dropped in training, after each dense layer.", low=0.0, high=0.95)
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        if self.kernel % 2 == 0:
+            raise JobError(f"model.kernel = {self.kernel} should be odd, so that the picture keeps its size")
+        if self.kind == "cnn" and not self.channels:
+            raise JobError("model.channels = [] leaves the cnn without a convolution; take for example [8, 16]")
+        if self.kind == "gru" and not self.hidden:
+            raise JobError("model.hidden = [] leaves the gru without a size; take for example [64]")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSpec(Section):
+    """How long and how clients train."""
+
+    title: ClassVar[str] = "train"
+    rounds: int = key(30, "Rounds of training.", low=1, high=10_000_000)
+    clients_per_round: int = key(5, "Clients chosen each round.", low=1, high=1_000_000)
+    epochs: int = key(3, "Passes over a client's rows.", low=1, high=100_000)
+    batch_size: int = key(32, "Rows a step.", low=1, high=10_000_000)
+    lr: float = key(0.1, "Learning rate of the clients.", above=0.0, high=1e6)
+    momentum: float = key(0.0, "Momentum of the clients' SGD.", low=0.0, high=0.9999)
+    weight_decay: float = key(0.0, "Weight decay of the clients' SGD.", low=0.0, high=1e3)
+    precision: str = key("fp32", "Number format.", choices=("fp32", "bf16", "fp16"), built=("fp32",))
+    accumulate: int = key(1, "Batches a step.", low=1, high=100_000, built=(1,))
+    checkpoint: bool = key(False, "Recompute activations to save memory.", built=(False,))
+    clip: float = key(0.0, "Largest norm of a gradient; 0 does not clip.", low=0.0, high=1e9)
+    proximal: float = key(0.0, "Pull towards the received model (FedProx's mu).", low=0.0, high=1e6)
+    evaluate_every: int = key(1, "Rounds between evaluations.", low=1, high=10_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec(Section):
+    """How updates become the next model."""
+
+    title: ClassVar[str] = "server"
+    aggregator: str = key(
+        "fedavg", "How updates are combined.", choices=("fedavg", "median", "trimmed-mean"), built=("fedavg",)
+    )
+    lr: float = key(1.0, "Share of the combined update that is applied.", above=0.0, high=1e6)
+    mode: str = key("sync", "Rounds, or a buffer that never waits.", choices=("sync", "async"), built=("sync",))
+    selection: str = key("random", "How clients are chosen.", built=("random",))
+    deadline_s: float = key(0.0, "Seconds after which a round stops waiting; 0 waits.", low=0.0, high=1e9, built=(0.0,))
+    over_select: float = key(1.0, "How many times more clients are asked than needed.", low=1.0, high=1e3, built=(1.0,))
+    buffer: int = key(10, "Async: updates a step of the server.", low=1, high=1_000_000)
+    concurrency: int = key(100, "Async: clients at work at once.", low=1, high=1_000_000)
+    staleness_bound: int = key(0, "Async: versions an update may be behind; 0 has no bound.", low=0, high=1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class CodecSpec(Section):
+    """How updates and models are sent. The engine has `fedvitals.codecs` read these."""
+
+    title: ClassVar[str] = "codec"
+    up: str = key("identity", "Updates, client to server.", longest=500)
+    down: str = key("identity", "Models, server to client.", longest=500)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSpec(Section):
+    """Links that are imitated."""
+
+    title: ClassVar[str] = "network"
+    profile: str = key("none", "Speed and delay of the clients' links.", built=("none",))
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteSpec(Section):
+    """What carries the job out. The result is the same on every executor, up to the last bits."""
+
+    title: ClassVar[str] = "execute"
+    executor: str = key(
+        "auto",
+        "How clients are run.",
+        choices=("auto", "vectorised", "sequential", "processes", "flower"),
+        built=("auto", "vectorised", "sequential", "processes"),
+    )
+    workers: int = key(0, "Processes; 0: as many as there are cores.", low=0, high=4096)
+    clock: str = key("real", "Real seconds, or virtual ones that pass at once.", choices=("real", "virtual"))
+    chunk: int = key(0, "Clients trained as one batch; 0: from the table of measurements.", low=0, high=100_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveSpec(Section):
+    """What is recorded; the same words as in the settings."""
+
+    title: ClassVar[str] = "observe"
+    level: str = key("open", "How much the server sees.", choices=("open", "summary", "sealed"))
+    budget: float = key(0.02, "Share of the training's time that recording may cost.", low=0.0, high=1.0)
+    keep_updates: bool = key(False, "Keep every update whole.")
+    steps: str = key("governed", "Gradients to look at.", choices=("governed", "every", "full", "off"))
+    sketches: bool = key(True, "Keep sketches of updates.")
+    keep_models: bool = key(True, "Keep the global model of each round.")
