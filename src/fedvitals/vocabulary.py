@@ -120,7 +120,6 @@ class Round(NamedTuple):
     used: int = 0
     failed: int = 0
     fingerprint: str | None = None
-    model_blob: str | None = None  # where the global model it started from is kept
     error: str | None = None
 
 
@@ -169,7 +168,6 @@ class Participation(NamedTuple):
     attributed: int = 0  # 1: its times are a share of a batch's
     block: int | None = None  # the UpdateBlock with its statistics, and its row there
     block_row: int | None = None
-    update_blob: str | None = None
     metrics: str | None = None  # JSON of whatever else was handed over
 
     @property
@@ -326,6 +324,18 @@ class Failure(NamedTuple):
     shapes: str | None = None  # JSON: name -> shape, of what was at hand
 
 
+class Blob(NamedTuple):
+    """Bytes kept beside the records, under the SHA-256 of their content."""
+
+    name: str
+    kind: str  # "model", "update", "state"
+    size_bytes: int
+    version: int | None = None  # of the global model, for a model or a server's state
+    round: int | None = None
+    client: str | None = None
+    attempt: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """Something to do about a finding; `safe` ones do not change the training."""
@@ -364,4 +374,5 @@ Record = (
     | ResourceSample
     | LogEntry
     | Failure
+    | Blob
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from fedvitals.vocabulary import (
+    Blob,
     Evaluation,
     Failure,
     Layout,
@@ -37,7 +38,8 @@ class Journal(Protocol):
         with the same key replaces the earlier one. Raises StoreError when the medium can't take them."""
 
     def put_blob(self, data: bytes) -> str:
-        """Keep these bytes under their SHA-256, once; gives that name."""
+        """Keep these bytes under their SHA-256, once; gives that name. A `Blob` record says what they are: the writer
+        makes it with the name (`BackgroundWriter.put_blob(data, size_bytes, describe=lambda name: Blob(...))`)."""
 
     def size_bytes(self) -> int:
         """What the run takes on disk now."""
@@ -72,6 +74,9 @@ class RunReader(Protocol):
     def resources(self) -> list[ResourceSample]: ...
     def logs(self, *, client: str | None = None, level: str | None = None) -> list[LogEntry]: ...
     def failures(self) -> list[Failure]: ...
+    def blobs(self) -> list[Blob]:
+        """What is kept beside the records; the bytes come by `blob`."""
+
     def blob(self, name: str) -> bytes:
         """The bytes kept under this name; StoreError when missing or damaged."""
 
