@@ -1,0 +1,36 @@
+"""Aggregators by name, as a job names them: `make("trimmed-mean", lr=1.0)`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from fedvitals.errors import JobError, nearest
+from fedvitals.train.aggregators.averaging import FedAdam, FedAvg, FedAvgM
+from fedvitals.train.aggregators.coordinatewise import Median, TrimmedMean
+from fedvitals.train.aggregators.geometric import GeometricMedian
+from fedvitals.train.aggregators.krum import Krum, MultiKrum
+from fedvitals.train.aggregators.protocol import Aggregator, State
+
+__all__ = ["AGGREGATORS", "Aggregator", "State", "make"]
+
+AGGREGATORS: dict[str, Callable[[float], Aggregator]] = {
+    "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "krum": Krum,
+    "multi-krum": MultiKrum,
+    "geometric-median": GeometricMedian,
+}
+
+
+def make(name: str, lr: float = 1.0) -> Aggregator:
+    """The aggregator of this name, with the server's learning rate."""
+    kind = AGGREGATORS.get(name)
+    if kind is None:
+        raise JobError(f"server.aggregator: there is no aggregator {name!r}{nearest(name, list(AGGREGATORS))}")
+    if not (0 < lr < math.inf):
+        raise JobError(f"server.lr = {lr!r} is not a number above 0; 1.0 takes the aggregate as it is")
+    return kind(lr)
