@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvitals.errors import JobError, nearest
+from fedvitals.faults.registry import make
 from fedvitals.faults.spec import FaultSpec, refuse_duplicates
 from fedvitals.train.keys import Section, shown
 from fedvitals.train.sections import (
@@ -60,6 +61,17 @@ class Job:
                 f"{self.data.clients}; right is at most {self.data.clients}"
             )
         object.__setattr__(self, "faults", tuple(self.faults))
+        self._check_faults()
+
+    def _check_faults(self) -> None:
+        for fault in self.faults:
+            make(fault)  # refuses an unknown kind or an impossible strength
+            for client in fault.clients if self.data.partition != "natural" else ():
+                if not (client.isdecimal() and str(int(client)) == client and int(client) < self.data.clients):
+                    raise JobError(
+                        f"faults: {fault.kind} is for client {client!r}, who is not there; clients are 0 to "
+                        f"{self.data.clients - 1}"
+                    )
         refuse_duplicates(self.faults)
 
     @classmethod

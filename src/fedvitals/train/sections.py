@@ -12,6 +12,16 @@ from fedvitals.errors import JobError
 from fedvitals.train.keys import Section, key
 
 FUNCTION = "module:function"
+AGGREGATORS = (  # by name, since train/aggregate.py needs torch; a test holds the two together
+    "fedavg",
+    "fedavgm",
+    "fedadam",
+    "median",
+    "trimmed-mean",
+    "krum",
+    "multi-krum",
+    "geometric-median",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +117,7 @@ class ServerSpec(Section):
     """How updates become the next model."""
 
     title: ClassVar[str] = "server"
-    aggregator: str = key(
-        "fedavg", "How updates are combined.", choices=("fedavg", "median", "trimmed-mean"), built=("fedavg",)
-    )
+    aggregator: str = key("fedavg", "How updates are combined.", choices=AGGREGATORS)
     lr: float = key(1.0, "Share of the combined update that is applied.", above=0.0, high=1e6)
     mode: str = key("sync", "Rounds, or a buffer that never waits.", choices=("sync", "async"), built=("sync",))
     selection: str = key("random", "How clients are chosen.", built=("random",))
