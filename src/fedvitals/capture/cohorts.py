@@ -1,0 +1,134 @@
+"""A cohort that is trained as one batch: `rnd.cohort(ids)`, `.step(...)`, `.submit(...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedvitals.capture.batch import PHASE_COLUMNS, CohortBatch, GradientRows
+from fedvitals.capture.harmless import harmless
+from fedvitals.capture.resources import peak_rss_bytes
+from fedvitals.capture.tensors import Row, layer_norms, summarise
+from fedvitals.vocabulary import Outcome
+
+if TYPE_CHECKING:
+    from fedvitals.capture.buffer import CohortBuffer
+    from fedvitals.capture.recorder import Recorder
+
+
+class CohortSession:
+    """Some clients of a round that share every step. Stacked tensors have the clients as their first axis."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        buffer: CohortBuffer,
+        round_number: int,
+        ids: Sequence[str],
+        attempts: Sequence[int],
+        samples: Sequence[int] | None,
+    ) -> None:
+        self.recorder = recorder
+        self.attempts = list(attempts)
+        self._buffer = buffer
+        self._ids = list(ids)
+        self._samples = list(samples) if samples is not None else None
+        self._round = round_number
+        self._start_ns = recorder.now()
+        self._step = 0
+        self._losses: list[Any] = []
+        self._sampled: list[GradientRows] = []
+
+    @harmless
+    def step(self, stacked_gradients: Mapping[str, Any] | Row | None, losses: Any = None) -> None:
+        """Tell of a step all clients took: their gradients (looked at when sampled) and their losses [clients]."""
+        number = self._step
+        self._step += 1
+        if losses is not None:
+            self._losses.append(losses.detach() if hasattr(losses, "detach") else losses)
+        if stacked_gradients is not None and self.recorder.governor.wants(number):
+            rows = self._buffer.reference.flattener.stacked(stacked_gradients)
+            self.sampled(number, rows)
+
+    def sampled(self, step: int, rows: Row, slots: Sequence[int] | None = None) -> None:
+        """Gradients of one step as rows [clients, size], for all clients or those in `slots`."""
+        layout = self._buffer.reference.flattener.layout
+        if self.recorder.governor.whole_statistics:
+            stats = summarise(rows, layout, cosines=False).stats
+        else:
+            stats = layer_norms(rows, layout).cpu().numpy()[..., None]
+        self.sampled_norms(step, stats, slots)
+
+    def sampled_norms(self, step: int, stats: np.ndarray, slots: Sequence[int] | None = None) -> None:
+        """Statistics of one step that were taken already, [clients, layers, fields]."""
+        chosen = range(len(self._ids)) if slots is None else slots
+        self._sampled.append(
+            GradientRows(
+                [self._ids[slot] for slot in chosen],
+                [self.attempts[slot] for slot in chosen],
+                [step] * len(chosen),
+                None,
+                stats,
+            )
+        )
+
+    @harmless
+    def submit(
+        self,
+        /,
+        stacked_states: Mapping[str, Any] | Row | None = None,
+        losses: Any = None,
+        *,
+        updates: Row | None = None,
+        step_losses: np.ndarray | None = None,
+        steps: np.ndarray | None = None,
+        phases_s: Mapping[str, Any] | None = None,
+        **columns: Any,
+    ) -> None:
+        """Hand over the trained models stacked, or their `updates` (differences) where these are at hand.
+
+        `columns` are further fields of Participation, one value for all or a list.
+        """
+        if updates is None:
+            if stacked_states is None:
+                raise ValueError("submit() needs the stacked states or the updates")
+            updates = self._buffer.reference.flattener.stacked(stacked_states) - self._buffer.reference.row
+        if step_losses is None and self._losses:
+            step_losses = np.stack([np.asarray(_host(loss), np.float32) for loss in self._losses], axis=1)
+            steps = np.full(len(self._ids), step_losses.shape[1])
+        values = self._common() | {PHASE_COLUMNS[phase]: value for phase, value in (phases_s or {}).items()} | columns
+        if losses is not None and step_losses is None:
+            values["loss"] = np.asarray(_host(losses), np.float64)
+        batch = CohortBatch(
+            clients=self._ids,
+            attempts=self.attempts,
+            round=self._round,
+            base_version=self._buffer.reference.version,
+            columns=values,
+            step_losses=step_losses,
+            steps=steps,
+            sampled=self._sampled,
+        )
+        self._buffer.add_batch(batch, updates)
+
+    def _common(self) -> dict[str, Any]:
+        reference = self._buffer.reference
+        return {
+            "applied_version": reference.version + 1,
+            "staleness": 0,
+            "outcome": Outcome.USED.value,
+            "samples": self._samples,
+            "start_ns": self._start_ns,
+            "end_ns": self.recorder.now(),
+            "raw_bytes_up": 4 * reference.flattener.size,
+            "raw_bytes_down": 4 * reference.flattener.size,
+            "peak_memory_bytes": peak_rss_bytes(),
+            "received": reference.fingerprint,
+            "attributed": 1,
+        }
+
+
+def _host(values: Any) -> Any:
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else values

@@ -1,0 +1,28 @@
+"""Everything in capture that touches tensors: their layout, their statistics, their sketches.
+
+All arithmetic stays on the tensors' device; a `Summary` crosses to the host once.
+"""
+
+from torch import Tensor as Row
+
+from fedvitals.capture.tensors.layout import Flattener, Source
+from fedvitals.capture.tensors.rows import Rows, distance, layer_norms
+from fedvitals.capture.tensors.sketch import Sketcher, angle, unit_sketch_scale
+from fedvitals.capture.tensors.snapshot import Snapshot
+from fedvitals.capture.tensors.statistics import Summary, cosines_to_others, summarise
+
+__all__ = [
+    "Flattener",
+    "Row",
+    "Rows",
+    "Sketcher",
+    "Snapshot",
+    "Source",
+    "Summary",
+    "angle",
+    "cosines_to_others",
+    "distance",
+    "layer_norms",
+    "summarise",
+    "unit_sketch_scale",
+]

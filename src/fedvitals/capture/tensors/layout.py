@@ -1,0 +1,150 @@
+"""Where each layer lies in a flattened update, and how anything a user hands over becomes such a row.
+
+A source may be an `nn.Module`, a state dict, or a list of numpy arrays (what Flower hands over). Shared parameters
+count once, integer tensors are left out (they have no direction), halves are widened to float32, complex values are
+taken as pairs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedvitals.capture.tensors.sketch import allot_buckets
+from fedvitals.vocabulary import Layer, Layout
+
+Source = nn.Module | Mapping[str, "Tensor | np.ndarray"] | Sequence["Tensor | np.ndarray"]
+
+MAX_UNITS = 64
+FINGERPRINT_VALUES = 4096  # a layer: enough to tell two models apart, cheap on a big one
+
+
+class Flattener:
+    """Turns sources of one layout into rows of float32."""
+
+    def __init__(self, source: Source, layout_id: int = 0) -> None:
+        named = list(_floating(source))
+        self.layout = Layout(layout_id, tuple(_layer(name, tensor, trainable) for name, tensor, trainable in named))
+        self.size = sum(layer.size for layer in self.layout.layers)
+        self.device = next((tensor.device for _, tensor, _ in named), torch.device("cpu"))
+        self._names = [layer.name for layer in self.layout.layers]
+        self._positional = not isinstance(source, nn.Module | Mapping)
+        self.layout = self.layout._replace(
+            sketch_buckets=allot_buckets([layer.size for layer in self.layout.layers]),
+            **_unit_layer(self.layout.layers),
+        )
+
+    def into(self, source: Source, row: Tensor) -> None:
+        """Copy a source's values into `row`; ValueError when it does not fit this layout, saying where."""
+        tensors = self._ordered(source)
+        offset = 0
+        for layer, tensor in zip(self.layout.layers, tensors, strict=True):
+            if tuple(tensor.shape) != layer.shape:
+                raise ValueError(f"{layer.name} has shape {tuple(tensor.shape)}, the model of the round {layer.shape}")
+            row[offset : offset + layer.size].copy_(_real(tensor).reshape(-1))
+            offset += layer.size
+
+    def fits(self, source: Source) -> bool:
+        """Whether a source has the layers of this layout; cheaper than making a layout of it."""
+        try:
+            tensors = self._ordered(source)
+        except ValueError:
+            return False
+        return all(tuple(t.shape) == layer.shape for t, layer in zip(tensors, self.layout.layers, strict=True))
+
+    def row(self, source: Source) -> Tensor:
+        row = torch.empty(self.size, dtype=torch.float32, device=self.device)
+        with torch.no_grad():
+            self.into(source, row)
+        return row
+
+    def stacked(self, states: Mapping[str, Tensor] | Tensor) -> Tensor:
+        """Rows of a cohort: [clients, size], from a dict of stacked tensors or from such a matrix itself."""
+        if isinstance(states, Tensor):
+            if states.dim() != 2 or states.shape[1] != self.size:
+                raise ValueError(f"stacked states have shape {tuple(states.shape)}, expected (clients, {self.size})")
+            return states.float()
+        parts = [_real(states[name]).flatten(1).float() for name in self._names]
+        return torch.cat(parts, dim=1) if parts else torch.empty(0, 0)
+
+    def _ordered(self, source: Source) -> list[Tensor]:
+        if self._positional or not isinstance(source, nn.Module | Mapping):
+            tensors = [tensor for _, tensor, _ in _floating(source)]
+            if len(tensors) != len(self._names):
+                raise ValueError(f"{len(tensors)} arrays of floats, the model of the round has {len(self._names)}")
+            return tensors
+        state = source.state_dict() if isinstance(source, nn.Module) else source
+        missing = [name for name in self._names if name not in state]
+        if missing:
+            raise ValueError(f"{missing[0]} is missing ({len(missing)} of {len(self._names)} layers are)")
+        return [_tensor(state[name]) for name in self._names]
+
+    def fingerprint(self, row: Tensor) -> str:
+        """A short hash by which the server and its clients can tell that they hold the same model."""
+        digest = hashlib.blake2b(digest_size=8)
+        offset = 0
+        for layer in self.layout.layers:
+            stride = max(1, layer.size // FINGERPRINT_VALUES)
+            values = row[offset : offset + layer.size : stride].detach().cpu().contiguous()
+            digest.update(values.numpy().tobytes())
+            offset += layer.size
+        return digest.hexdigest()
+
+
+def _floating(source: Source) -> Iterable[tuple[str, Tensor, bool | None]]:
+    seen: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
+    for name, tensor, trainable in _named(source):
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            continue
+        # A shared parameter has two names and one memory; empty tensors all share address 0.
+        place = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
+        if tensor.numel() and place in seen:
+            continue
+        seen.add(place)
+        yield name, tensor, trainable
+
+
+def _named(source: Source) -> Iterable[tuple[str, Tensor, bool | None]]:
+    if isinstance(source, nn.Module):
+        trainable = {
+            name: parameter.requires_grad for name, parameter in source.named_parameters(remove_duplicate=False)
+        }
+        for name, tensor in source.state_dict().items():
+            yield name, _tensor(tensor), trainable.get(name, False)
+    elif isinstance(source, Mapping):
+        for name, tensor in source.items():
+            yield str(name), _tensor(tensor), None
+    else:
+        for index, tensor in enumerate(source):
+            yield f"array.{index}", _tensor(tensor), None
+
+
+def _tensor(value: Tensor | np.ndarray) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach()
+    array = np.asarray(value)
+    if not array.flags.writeable or not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))  # torch shares memory only with plain, writable arrays
+    return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+
+
+def _real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _layer(name: str, tensor: Tensor, trainable: bool | None) -> Layer:
+    size = tensor.numel() * (2 if tensor.is_complex() else 1)
+    return Layer(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), size, trainable)
+
+
+def _unit_layer(layers: Sequence[Layer]) -> dict[str, int | None]:
+    """The last matrix: its rows are the output units, and a label's trouble shows in its row."""
+    for index in range(len(layers) - 1, -1, -1):
+        shape = layers[index].shape
+        if len(shape) == 2 and layers[index].size and not layers[index].dtype.startswith("complex"):
+            return {"unit_layer": index, "units": min(shape[0], MAX_UNITS)}
+    return {"unit_layer": None, "units": 0}

@@ -1,0 +1,48 @@
+"""A model as bytes to keep: a safetensors file, made later and elsewhere than the copy it is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from fedvitals.capture.tensors.layout import Flattener, Source
+
+
+class Snapshot:
+    """The floats are a row that nobody writes to again; integer buffers are few, and copied here."""
+
+    def __init__(self, source: Source | None, flattener: Flattener, row: Tensor) -> None:
+        self._flattener = flattener
+        self._row = row
+        self._integers = _integers(source)
+        self.size_bytes = 4 * flattener.size + sum(t.numel() * t.element_size() for t in self._integers.values())
+
+    def to_bytes(self) -> bytes:
+        """The whole state, in the model's own types."""
+        state = dict(self._integers)
+        offset = 0
+        row = self._row.cpu()
+        for layer in self._flattener.layout.layers:
+            values = row[offset : offset + layer.size]
+            offset += layer.size
+            if layer.dtype.startswith("complex"):
+                state[layer.name] = torch.view_as_complex(values.reshape(*layer.shape, 2)).contiguous()
+            else:
+                state[layer.name] = values.reshape(layer.shape).to(getattr(torch, layer.dtype))
+        data: bytes = save(state)
+        return data
+
+
+def _integers(source: Source | None) -> dict[str, Tensor]:
+    state = source.state_dict() if isinstance(source, nn.Module) else source
+    if not isinstance(state, Mapping):
+        return {}
+    tensors = {str(name): torch.as_tensor(value).detach() for name, value in state.items()}
+    return {
+        name: tensor.cpu().clone()
+        for name, tensor in tensors.items()
+        if not (tensor.is_floating_point() or tensor.is_complex())
+    }
