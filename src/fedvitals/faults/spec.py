@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fedvitals.errors import JobError
 
 OF = ("classes", "rows")
+MOST = 1000  # faults a job: every pair of them is compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class FaultSpec:
 
 def refuse_duplicates(specs: Sequence[FaultSpec]) -> None:
     """One fault twice in one client in one round means nothing: it is a slip of the pen."""
+    if len(specs) > MOST:
+        raise JobError(f"faults: there are {len(specs):,}; at most {MOST:,} are allowed")
     for index, spec in enumerate(specs):
         for earlier in range(index):
             if spec.overlaps(specs[earlier]):
@@ -71,7 +74,9 @@ def refuse_duplicates(specs: Sequence[FaultSpec]) -> None:
 def _client_ids(given: object) -> tuple[str, ...]:
     if not isinstance(given, list | tuple) or any(type(one) not in (str, int) for one in given):
         raise JobError(f"faults.clients = {given!r} should be a list of client ids, such as [3] or ['alice']")
-    ids = tuple(str(one) for one in given)
+    ids = tuple(one if isinstance(one, str) else format(one, "d") if abs(one) < 2**63 else "" for one in given)
+    if not all(0 < len(one) <= 1000 for one in ids):
+        raise JobError("faults.clients names a client by no or far too many characters")
     if len(set(ids)) != len(ids):
         raise JobError(f"faults.clients = {list(ids)!r} names a client twice")
     return ids

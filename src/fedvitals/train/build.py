@@ -25,7 +25,8 @@ def build(job: Job) -> Federation:
         )
     names = _names(rows, job.data.partition == "natural", list(held))
     rows, compact = _compacted(rows, list(held.values()))
-    split = [hold_out(mine, job.data.holdout, job.seed, index) for index, mine in enumerate(compact)]
+    pairs = zip(held, compact, strict=True)
+    split = [hold_out(mine, job.data.holdout, job.seed, number) for number, mine in pairs]
     return _federation(rows, names, split)
 
 
@@ -52,7 +53,7 @@ def _federation(rows: Rows, names: tuple[str, ...], split: list[tuple[Numbers, N
 def _names(rows: Rows, natural: bool, numbers: list[int]) -> tuple[str, ...]:
     if not (natural and rows.client_names):
         return tuple(str(number) for number in numbers)
-    names = tuple(rows.client_names[number] for number in numbers)
+    names = tuple(rows.client_names[number].strip()[:200] or str(number) for number in numbers)
     if len(set(names)) == len(names):
         return names
     return tuple(f"{name} ({number})" for name, number in zip(names, numbers, strict=True))

@@ -53,6 +53,9 @@ class Job:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        for title, section in SECTIONS.items():
+            if not isinstance(getattr(self, title), section):
+                raise JobError(f"{title} should be a {section.__name__}; Job.from_dict takes plain tables")
         if type(self.seed) is not int or not 0 <= self.seed <= MAX_SEED:
             raise JobError(f"seed = {shown(self.seed)} should be a whole number from 0 to {MAX_SEED}")
         if 0 < self.data.clients < self.train.clients_per_round:
@@ -61,13 +64,16 @@ class Job:
                 f"{self.data.clients}; right is at most {self.data.clients}"
             )
         object.__setattr__(self, "faults", tuple(self.faults))
+        if not all(isinstance(fault, FaultSpec) for fault in self.faults):
+            raise JobError("faults should be FaultSpecs; Job.from_dict takes plain tables")
         self._check_faults()
 
     def _check_faults(self) -> None:
+        natural = self.data.partition == "natural"  # its ids are known only to the data
         for fault in self.faults:
             make(fault)  # refuses an unknown kind or an impossible strength
-            for client in fault.clients if self.data.partition != "natural" else ():
-                if not (client.isdecimal() and str(int(client)) == client and int(client) < self.data.clients):
+            for client in () if natural else fault.clients:
+                if not _is_index(client, self.data.clients):
                     raise JobError(
                         f"faults: {fault.kind} is for client {client!r}, who is not there; clients are 0 to "
                         f"{self.data.clients - 1}"
@@ -180,6 +186,10 @@ def _from_text(value: object, present: object) -> object:
     if set(parsed) != {"value"} or (isinstance(present, str) and not isinstance(parsed["value"], str)):
         return value
     return parsed["value"]
+
+
+def _is_index(client: str, clients: int) -> bool:
+    return client.isdecimal() and len(client) <= 7 and str(int(client)) == client and int(client) < clients
 
 
 def _default_name(source: object) -> str:

@@ -74,7 +74,7 @@ def scaled(raw: Raw, train: Array, test: Array, scale: str, kind: str) -> tuple[
     if scale == "none" or kind == "tokens":
         return train, test
     if scale == "auto" and raw.divisor is not None:
-        return train / np.float32(raw.divisor), test / np.float32(raw.divisor)
+        return _divided(train, raw.divisor), _divided(test, raw.divisor)
     axes = {"vector": (0,), "sequence": (0, 1), "image": (0, 2, 3)}[kind]
     mean = train.mean(axes, keepdims=True, dtype=np.float64)
     std = train.std(axes, keepdims=True, dtype=np.float64)
@@ -100,6 +100,10 @@ def for_model(x: Array, kind: str, model: str, origin: str) -> tuple[Array, str]
         need = "images" if model == "cnn" else "sequences or tokens"
         raise DataError(f'{origin}: its rows are vectors, but a {model} needs {need}; take model.kind = "mlp"')
     return x, kind
+
+
+def _divided(x: Array, divisor: float) -> Array:
+    return x if divisor == 1.0 else x / np.float32(divisor)
 
 
 def _standard(x: Array, mean: Array, std: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO
 
@@ -20,11 +21,11 @@ def load(source: str) -> Raw:
         raise DataError(f"data.source = {source!r}: there is no such file")
     try:
         with zipfile.ZipFile(path) as archive:
-            there = {Path(name).stem: name for name in archive.namelist() if name.endswith(".npy")}
-            wanted = [key for key in KEYS if key in there]
-            _refuse_large(source, {key: _header(source, archive, there[key]) for key in wanted})
-            arrays = {key: _read(source, archive, there[key]) for key in wanted}
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+            there = set(archive.namelist())
+            wanted = [key for key in KEYS if f"{key}.npy" in there]
+            _refuse_large(source, {key: _header(source, archive, f"{key}.npy") for key in wanted})
+            arrays = {key: _read(source, archive, f"{key}.npy") for key in wanted}
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError) as error:
         raise DataError(f"{source} cannot be read as an .npz file: {error}") from error
     return raw_from(source, arrays)
 
@@ -36,6 +37,8 @@ def _header(source: str, archive: zipfile.ZipFile, member: str) -> tuple[tuple[i
             shape, dtype = _read_header(file)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
             raise DataError(f"{source}: {member} is not a plain array: {error}") from error
+    if any(side < 0 for side in shape):
+        raise DataError(f"{source}: {member} claims the shape {shape}, which cannot be")
     if dtype.hasobject:
         raise DataError(f"{source}: {member} holds Python objects, which are never unpickled; right are plain numbers")
     return shape, dtype
