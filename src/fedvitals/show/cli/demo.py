@@ -1,0 +1,88 @@
+"""`fedvitals demo`: a federated run in which three clients go wrong, recorded and shown."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from fedvitals.show.cli.options import add_dir, settings_of
+
+if TYPE_CHECKING:
+    from fedvitals.settings import Settings
+    from fedvitals.train.job import Job
+
+name = "demo"
+summary = "a federated run in which three clients go wrong, recorded and shown"
+examples = ("fedvitals demo", "fedvitals demo --dir /tmp/runs")
+
+JOB: dict[str, Any] = {
+    "name": "demo",
+    "seed": 7,
+    "data": {"source": "digits", "clients": 20, "alpha": 1.0},
+    "train": {"rounds": 20, "clients_per_round": 20, "epochs": 2, "batch_size": 16, "lr": 0.1},
+    "faults": [
+        {"kind": "sign-flip", "clients": [3], "from_round": 5},
+        {"kind": "label-flip", "clients": [7], "from_round": 5},
+        {"kind": "slow-compute", "clients": [12], "from_round": 5},
+    ],
+}
+INTRODUCTION = """\
+20 clients learn to read handwritten digits together. From round 5 on, three of them go wrong.
+Everything is recorded as it happens; afterwards, see who stands out.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    add_dir(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from fedvitals.show.cli.live import progress
+    from fedvitals.show.cli.terminal import say
+    from fedvitals.train.job import Job
+
+    settings = settings_of(args, mode="on")
+    job = Job.from_dict(JOB, source="demo")
+    if not args.quiet:
+        say(INTRODUCTION)
+    from fedvitals.train.engine import train
+
+    with progress(quiet=args.quiet) as told:
+        result = train(job, settings=settings, progress=told)
+    _show(settings, str(result.run_id))
+    _tell(job, settings, str(result.run_id))
+    return 0
+
+
+def _show(settings: Settings, run_id: str) -> None:
+    from fedvitals.show.cli.terminal import print_lines, print_table
+    from fedvitals.show.furthest import furthest, furthest_table
+    from fedvitals.show.overview import overview
+    from fedvitals.show.tables import header_lines, rounds_table
+    from fedvitals.store import open_store
+
+    reader = open_store(settings).open(run_id)
+    try:
+        participations = reader.participations()
+        print_lines(header_lines(overview(reader), len(participations)))
+        print()
+        print_table(rounds_table(reader.rounds(), reader.evaluations()))
+        print()
+        print_table(furthest_table(furthest(participations)))
+    finally:
+        reader.close()
+
+
+def _tell(job: Job, settings: Settings, run_id: str) -> None:
+    """What had been injected, where the run lies, and what to type next."""
+    from fedvitals.show.words import safe
+
+    print("\nwhat had been injected, from round 5 on")
+    for fault in job.faults:
+        print(f"  client {', '.join(fault.clients):<3} {fault.kind}")
+    where = safe(settings.store or f"{settings.dir}/{run_id}")
+    flag = "" if settings.dir == ".fedvitals" else f" --dir {safe(settings.dir)}"
+    print(f"\nthe run lies in {where}")
+    print(f"next   fedvitals show last{flag}")
+    print(f"       fedvitals show last --client 3{flag}")

@@ -1,0 +1,78 @@
+"""The door of the command line: finds the command, runs it, and turns what goes wrong into a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from fedvitals.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, FedvitalsError, nearest
+from fedvitals.show.cli.command import NAMES, load, parser_of
+
+EXIT_BROKEN_PIPE = 141  # what a shell reports for a program that wrote into a closed pipe
+
+OVERVIEW = """\
+fedvitals records what happens inside federated training.
+
+usage: fedvitals COMMAND [options]
+
+commands:
+{commands}
+
+options:
+  -h, --help     this help; `fedvitals COMMAND --help` has a command's own, with examples
+  --version      the version
+
+To see it at work: fedvitals demo
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; gives the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()  # so that a closed pipe is noticed here, where it is handled
+        return code
+    except FedvitalsError as error:
+        print(f"fedvitals: {_one_line(error)}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("fedvitals: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
+        return EXIT_BROKEN_PIPE
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(overview(), end="")
+        return 0
+    if words[0] == "--version":
+        import fedvitals
+
+        print(f"fedvitals {fedvitals.__version__}")
+        return 0
+    if words[0] not in NAMES:
+        return _unknown(words[0])
+    command = load(words[0])
+    return command.run(parser_of(command).parse_args(words[1:]))
+
+
+def overview() -> str:
+    """The help of `fedvitals` itself: a line a command."""
+    return OVERVIEW.format(commands="\n".join(f"  {name:<14} {load(name).summary}" for name in NAMES))
+
+
+def _unknown(word: str) -> int:
+    kind = "option" if word.startswith("-") else "command"
+    hint = "; see `fedvitals --help`" if kind == "option" else nearest(word, list(NAMES))
+    print(f"fedvitals: there is no {kind} {word!r}{hint}", file=sys.stderr)
+    return EXIT_BAD_INPUT
+
+
+def _one_line(error: FedvitalsError) -> str:
+    from fedvitals.show.words import safe
+
+    return safe(" ".join(str(error).split()), 2000)

@@ -1,0 +1,80 @@
+"""Arguments that several commands share, said once so that they mean the same everywhere."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fedvitals.errors import FedvitalsError
+from fedvitals.settings import Settings, resolve
+
+if TYPE_CHECKING:
+    from fedvitals.store.protocol import RunReader, Store
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="RUN", help="a run's id or name, or `last` for the newest")
+
+
+def add_json(parser: argparse.ArgumentParser, what: str = "print JSON instead of tables") -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def add_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dir", metavar="FOLDER", help="the folder that holds the runs (default: .fedvitals)")
+
+
+def settings_of(args: argparse.Namespace, **flags: Any) -> Settings:
+    """The settings in force, with this command line's flags."""
+    if getattr(args, "dir", None) is not None:
+        flags["dir"] = args.dir
+    return resolve(flags=flags)
+
+
+def store_of(args: argparse.Namespace) -> Store:
+    from fedvitals.store import open_store
+
+    return open_store(settings_of(args))
+
+
+@contextmanager
+def opened(args: argparse.Namespace) -> Iterator[RunReader]:
+    """The run that RUN names, for as long as it is read."""
+    reader = store_of(args).open(args.id)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    return _whole(text, 1)
+
+
+def natural_number(text: str) -> int:
+    """A whole number of at least 0, for argparse."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    return value
+
+
+def assignments(pairs: list[str]) -> dict[str, str]:
+    """`--set key=value` as given, checked for form; the job checks the rest."""
+    changes: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise FedvitalsError(f"--set {pair!r} is not key=value; for example --set train.rounds=5")
+        changes[key.strip()] = value.strip()
+    return changes

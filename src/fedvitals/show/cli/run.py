@@ -1,0 +1,93 @@
+"""`fedvitals run JOB.toml`: run a job, recorded, with live progress."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from fedvitals.show.cli.options import add_dir, add_json, assignments, settings_of
+
+if TYPE_CHECKING:
+    from fedvitals.settings import Settings
+    from fedvitals.train.engine import Result
+    from fedvitals.train.job import Job
+
+name = "run"
+summary = "run a job, recorded, with live progress"
+examples = (
+    "fedvitals run job.toml",
+    "fedvitals run job.toml --set train.rounds=5 --set data.alpha=0.1",
+    "fedvitals run job.toml --quiet --json | tail -n 1",
+    "fedvitals run job.toml --no-record",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help='a job file (TOML); the smallest says [data] source = "digits"')
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="change one key of the job; may be repeated"
+    )
+    add_json(parser, "end with one line of JSON instead of words")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    add_dir(parser)
+    parser.add_argument("--no-record", action="store_true", help="train without recording anything")
+
+
+def run(args: argparse.Namespace) -> int:
+    from fedvitals.show.cli.live import progress
+    from fedvitals.train.job import Job
+
+    job = Job.load(args.job).replaced(assignments(args.set), source="--set")
+    settings = settings_of(args, mode="off") if args.no_record else settings_of(args)
+    from fedvitals.train.engine import train  # brings torch: after the job was found to be in order
+
+    with progress(quiet=args.quiet) as told:
+        result = train(job, settings=settings, progress=told)
+    _print(job, result, settings, as_json=args.json)
+    return 0
+
+
+def _print(job: Job, result: Result, settings: Settings, *, as_json: bool) -> None:
+    from fedvitals.show.cli.terminal import print_json, print_lines
+
+    if as_json:
+        print_json(result_document(result), one_line=True)
+    else:
+        print_lines(result_lines(job, result, settings))
+
+
+def result_document(result: Result) -> dict[str, Any]:
+    """The line that `run --json` ends with."""
+    return {
+        "run": result.run_id,
+        "rounds": result.rounds,
+        "accuracy": result.accuracy,
+        "loss": result.loss,
+        "wall_s": result.wall_s,
+        "bytes_up": result.bytes_up,
+        "bytes_down": result.bytes_down,
+        "weights_sha256": result.weights_sha256,
+        "findings": [],
+    }
+
+
+def result_lines(job: Job, result: Result, settings: Settings) -> list[tuple[str, str]]:
+    """What a person reads when a job is done, the next command last."""
+    from fedvitals.show.words import fixed, plural, safe, seconds, size
+
+    lines = [
+        ("result", f"loss {fixed(result.loss)}, accuracy {fixed(result.accuracy)}"),
+        (
+            "took",
+            f"{seconds(result.wall_s)} for {plural(result.rounds, 'round')}, {result.clients_per_s:,.0f} clients/s",
+        ),
+        ("sent", f"{size(result.bytes_down)} to clients, {size(result.bytes_up)} back"),
+        ("weights", f"sha256 {result.weights_sha256[:16]}"),
+    ]
+    if result.run_id is None:
+        return [*lines, ("run", "not recorded")]
+    return [
+        *lines,
+        ("run", f"{safe(result.run_id)} in {safe(settings.store or settings.dir)}"),
+        ("next", "fedvitals show last" + ("" if settings.dir == ".fedvitals" else f" --dir {safe(settings.dir)}")),
+    ]
