@@ -61,7 +61,7 @@ def _made(spec: ModelSpec, federation: Federation) -> nn.Module:
     shape, classes = federation.input_shape, federation.classes
     if spec.kind in ("mlp", "logistic"):
         sizes = spec.hidden if spec.kind == "mlp" else ()
-        return nn.Sequential(nn.Flatten(), *_dense(spec, _product(shape), sizes, classes))
+        return nn.Sequential(nn.Flatten(), *_dense(_product(shape), sizes, classes, spec.dropout, spec.norm))
     if spec.kind == "cnn":
         return _cnn(spec, federation)
     if spec.kind == "gru":
@@ -76,13 +76,15 @@ def _made(spec: ModelSpec, federation: Federation) -> nn.Module:
     return model
 
 
-def _dense(spec: ModelSpec, inputs: int, sizes: tuple[int, ...], classes: int) -> Iterator[nn.Module]:
+def _dense(
+    inputs: int, sizes: tuple[int, ...], classes: int, dropout: float, norm: str = "none"
+) -> Iterator[nn.Module]:
     for size in sizes:
         yield nn.Linear(inputs, size)
-        yield from _norm(spec.norm, size, pictures=False)
+        yield from _norm(norm, size, pictures=False)
         yield nn.ReLU()
-        if spec.dropout > 0:
-            yield nn.Dropout(spec.dropout)
+        if dropout > 0:
+            yield nn.Dropout(dropout)
         inputs = size
     yield nn.Linear(inputs, classes)
 
@@ -100,7 +102,7 @@ def _cnn(spec: ModelSpec, federation: Federation) -> nn.Sequential:
             layers.append(nn.MaxPool2d(2))
             height, width = height // 2, width // 2
         inputs = size
-    dense = _dense(spec, inputs * height * width, spec.hidden, federation.classes)
+    dense = _dense(inputs * height * width, spec.hidden, federation.classes, spec.dropout)
     return nn.Sequential(*layers, nn.Flatten(), *dense)
 
 

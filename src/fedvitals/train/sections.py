@@ -79,7 +79,9 @@ class ModelSpec(Section):
     channels: tuple[int, ...] = key((8, 16), "Cnn: channels of each convolution.", low=1, high=4096, longest=16)
     kernel: int = key(5, "Cnn: side of the convolutions' kernels; odd.", low=1, high=31)
     embedding: int = key(8, "Gru: size of a token's vector.", low=1, high=4096)
-    norm: str = key("none", "Mlp and cnn: normalisation.", choices=("none", "batch", "group"))
+    norm: str = key(
+        "none", "Normalisation of an mlp's dense layers or a cnn's convolutions.", choices=("none", "batch", "group")
+    )
     dropout: float = key(0.0, "Share of activations dropped in training, after each dense layer.", low=0.0, high=0.95)
 
     def __post_init__(self) -> None:
