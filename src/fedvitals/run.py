@@ -50,10 +50,10 @@ def start(
     `config` is kept with the run. `overrides` are settings by name (`dir="runs"`, `budget=0.01`); see the reference of
     settings for the others' sources. A place that can't be written gives one warning and a run that is not recorded.
     """
-    from fedvitals.store.naming import checked_name
+    from fedvitals.store.names import check_name
 
     resolved = settings if settings is not None and not overrides else resolve(arguments=overrides)
-    checked_name(name, "the name of a run")
+    check_name(name, "name")
     if resolved.mode == "off":
         return NoRun()
     record = RunRecord(
@@ -80,7 +80,7 @@ def _create(settings: Settings, record: RunRecord) -> Journal:
 
 
 def _new_id(name: str) -> str:
-    return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    return f"{name[:70]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 class Run:
@@ -114,6 +114,11 @@ class Run:
     @property
     def id(self) -> str:
         return self.recorder.run.id
+
+    @property
+    def origin_ns(self) -> int:
+        """Where on its clock the run began: what instants are counted from."""
+        return self.recorder.origin_ns
 
     def round(self, number: int, model: Any = None) -> RoundSession:
         """One round. `model` is the global model it starts from: a module, a state dict or a list of arrays."""

@@ -1,6 +1,6 @@
 """Participations that are summarised together, and how they become records.
 
-`DraftBatch` holds sessions of single clients. `CohortBatch` holds a cohort trained as one, column by column: with a
+`DraftBatch` holds the session of a single client. `CohortBatch` holds a cohort trained as one, column by column: with a
 hundred clients in 40 ms there is no time for an object each.
 """
 
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedvitals.capture.draft import FIRST_STEPS, Draft
-from fedvitals.capture.losses import kept_losses, kept_steps
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome, Participation
 
 
@@ -25,6 +24,11 @@ class Findings(NamedTuple):
     cosine: Sequence[float | None]
     nonfinite: Sequence[int]
     block: int
+    first_row: int = 0  # of these rows in the block
+
+    def cut(self, part: slice) -> Findings:
+        columns = (self.update_norm[part], self.cosine[part], self.nonfinite[part])
+        return Findings(*columns, self.block, self.first_row + part.start)
 
 
 class GradientRows(NamedTuple):
@@ -40,42 +44,74 @@ class GradientRows(NamedTuple):
 class Batch(Protocol):
     def __len__(self) -> int: ...
     def records(self, part: slice, findings: Findings | None) -> list[Participation]: ...
-    def losses(self, part: slice) -> tuple[np.ndarray | None, np.ndarray | None]: ...
+    def step_losses_of(self, part: slice) -> list[Any]:
+        """Losses of single steps, a row a client; None for a client that told of none."""
+
     def gradients(self) -> Iterable[GradientRows]:
         """Handed out once."""
 
 
 class DraftBatch:
-    """Clients that were trained, and reported, one by one."""
+    """A client that was trained, and reported, by itself."""
 
-    def __init__(self, drafts: list[Draft]) -> None:
-        self.drafts = drafts
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
 
     def __len__(self) -> int:
-        return len(self.drafts)
+        return 1
 
     def records(self, part: slice, findings: Findings | None) -> list[Participation]:
-        drafts = self.drafts[part]
         if findings is not None:
-            for row, draft in enumerate(drafts):
-                draft.statistics = {
-                    "update_norm": findings.update_norm[row],
-                    "cosine": findings.cosine[row],
-                    "nonfinite": findings.nonfinite[row],
-                    "block": findings.block,
-                    "block_row": row,
-                }
-        return [draft.record() for draft in drafts]
+            self.draft.statistics = {
+                "update_norm": findings.update_norm[0],
+                "cosine": findings.cosine[0],
+                "nonfinite": findings.nonfinite[0],
+                "block": findings.block,
+                "block_row": findings.first_row,
+            }
+        return [self.draft.record()]
 
-    def losses(self, part: slice) -> tuple[np.ndarray | None, np.ndarray | None]:
-        return kept_losses([draft.step_losses for draft in self.drafts[part]])
+    def step_losses_of(self, part: slice) -> list[Any]:
+        return [self.draft.step_losses]
 
     def gradients(self) -> Iterable[GradientRows]:
-        for draft in self.drafts:
-            if draft.probe is not None:
-                names, steps, stats = draft.take_gradients()
-                if stats is not None:
-                    yield GradientRows([draft.client] * len(steps), [draft.attempt] * len(steps), steps, names, stats)
+        draft = self.draft
+        if draft.probe is not None:
+            names, steps, stats = draft.take_gradients()
+            if stats is not None:
+                yield GradientRows([draft.client] * len(steps), [draft.attempt] * len(steps), steps, names, stats)
+
+
+class JoinedBatch:
+    """Small batches that waited for each other, as one."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return sum(map(len, self._batches))
+
+    def records(self, part: slice, findings: Findings | None) -> list[Participation]:
+        records: list[Participation] = []
+        for batch, own, place in self._inside(part):
+            records += batch.records(own, None if findings is None else findings.cut(place))
+        return records
+
+    def step_losses_of(self, part: slice) -> list[Any]:
+        return [losses for batch, own, _ in self._inside(part) for losses in batch.step_losses_of(own)]
+
+    def gradients(self) -> Iterable[GradientRows]:
+        return (rows for batch in self._batches for rows in batch.gradients())
+
+    def _inside(self, part: slice) -> Iterable[tuple[Batch, slice, slice]]:
+        """The batches that a slice of all rows meets: which of their rows, and where these lie in the slice."""
+        begin, end, _ = part.indices(len(self))
+        offset = 0
+        for batch in self._batches:
+            low, high = max(begin, offset), min(end, offset + len(batch))
+            if low < high:
+                yield batch, slice(low - offset, high - offset), slice(low - begin, high - begin)
+            offset += len(batch)
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +137,7 @@ class CohortBatch:
         values |= {"client": self.clients[part], "attempt": self.attempts[part], "round": self.round}
         values |= {"base_version": self.base_version} | self._loss_columns(part)
         if findings is not None:
-            values |= findings._asdict() | {"block_row": range(count)}
+            values |= findings._asdict() | {"block_row": range(findings.first_row, findings.first_row + count)}
         columns = (values.get(name) for name in Participation._fields)
         return list(map(Participation._make, zip(*(_spread(column, count) for column in columns), strict=False)))
 
@@ -122,14 +158,10 @@ class CohortBatch:
             "bad_step": [int(row.argmax()) if row.any() else None for row in bad] if bad.any() else None,
         }
 
-    def losses(self, part: slice) -> tuple[np.ndarray | None, np.ndarray | None]:
-        if self.step_losses is None or self.steps is None or self.step_losses.shape[1] == 0:
-            return None, None
-        losses, steps = self.step_losses[part], self.steps[part]
-        if len(steps) and (steps == losses.shape[1]).all():
-            chosen = kept_steps(losses.shape[1])
-            return losses[:, chosen], np.broadcast_to(chosen, (len(steps), len(chosen)))
-        return kept_losses([row[:count] for row, count in zip(losses, steps, strict=True)])
+    def step_losses_of(self, part: slice) -> list[Any]:
+        if self.step_losses is None or self.steps is None:
+            return [None] * len(self.clients[part])
+        return [row[:count] for row, count in zip(self.step_losses[part], self.steps[part], strict=True)]
 
     def gradients(self) -> Iterable[GradientRows]:
         taken, self.sampled = self.sampled, []

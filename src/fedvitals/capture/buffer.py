@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedvitals.capture.batch import Batch, DraftBatch, Findings, GradientRows
+from fedvitals.capture.batch import Batch, DraftBatch, Findings, GradientRows, JoinedBatch
 from fedvitals.capture.draft import Draft
+from fedvitals.capture.losses import kept_losses
 from fedvitals.capture.models import Reference
 from fedvitals.capture.tensors import Row, Rows, Snapshot, Source, Summary, summarise
 from fedvitals.vocabulary import Blob, Level, Participation, Record, StepBlock, UpdateBlock
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 64
 OLDEST_S = 0.2
 MOST_REMEMBERED = 4_096  # participations of a round whose cosine can still be put right at its end
+MANY = 16  # clients that are worth a summary of their own
 ROW_BYTES = 700  # a Participation in the queue, roughly
 
 
@@ -37,7 +39,7 @@ class CohortBuffer:
         self._round = round_number
         self._lock = threading.Lock()
         self._rows = Rows(reference.flattener, reference.row)
-        self._waiting: list[Draft] = []
+        self._waiting: list[Batch] = []
         self._oldest_s = 0.0
         self._flushes = 0
         self._done: dict[tuple[str, int], tuple[Participation, np.ndarray]] = {}
@@ -49,28 +51,30 @@ class CohortBuffer:
         with self._lock:
             self._make_room()
             self._rows.add_state(source)
-            self._wait(draft)
-
-    def add_update(self, draft: Draft, update: Row) -> None:
-        """The same, for a difference that is known already."""
-        with self._lock:
-            self._make_room()
-            self._rows.add_updates(update.unsqueeze(0))
-            self._wait(draft)
+            self._wait(DraftBatch(draft))
 
     def add_batch(self, batch: Batch, updates: Row) -> None:
-        """Many clients at once, [clients, size]: summarised where they lie."""
+        """Differences [clients, size]: of many clients summarised where they lie, of a few when there are more."""
         with self._lock:
-            self._summarise(batch, updates)
+            if len(batch) >= MANY:
+                self._summarise(batch, updates)
+                return
+            if self._rows.room < len(batch):
+                self._flush()
+            if self._rows.room < len(batch):
+                self._summarise(batch, updates)
+                return
+            self._rows.add_updates(updates)
+            self._wait(batch)
 
     def _make_room(self) -> None:
         if self._rows.full:
             self._flush()
 
-    def _wait(self, draft: Draft) -> None:
+    def _wait(self, batch: Batch) -> None:
         if not self._waiting:
             self._oldest_s = time.monotonic()
-        self._waiting.append(draft)
+        self._waiting.append(batch)
 
     def flush_if_old(self) -> None:
         if self._waiting and time.monotonic() - self._oldest_s > OLDEST_S:
@@ -87,7 +91,7 @@ class CohortBuffer:
 
     def add_steps(self, draft: Draft) -> None:
         """Only the sampled steps, of a participation that submits nothing."""
-        steps = self._step_block(DraftBatch([draft])) if self._sees_updates else None
+        steps = self._step_block(DraftBatch(draft)) if self._sees_updates else None
         if steps is not None:
             self._recorder.emit([steps], 64 + steps.stats.nbytes)
 
@@ -102,9 +106,9 @@ class CohortBuffer:
             self._recorder.emit([record])
 
     def _flush(self) -> None:
-        drafts, self._waiting = self._waiting, []
-        if drafts:
-            self._summarise(DraftBatch(drafts), self._rows.take())
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._summarise(JoinedBatch(waiting), self._rows.take())
 
     def _summarise(self, batch: Batch, rows: Row) -> None:
         self._flushes += 1
@@ -122,7 +126,7 @@ class CohortBuffer:
 
     def _emit_block(self, batch: Batch, summary: Summary, part: slice) -> None:
         number = self._recorder.next_block()
-        losses, steps = batch.losses(part)
+        losses, steps = kept_losses(batch.step_losses_of(part))
         layout = self.reference.flattener.layout.id
         block = UpdateBlock(number, self._round, layout, losses=losses, loss_steps=steps, **_cut(summary, part))
         participations = batch.records(part, _findings(summary, part, number))

@@ -10,7 +10,7 @@ import numpy as np
 from fedvitals.capture.batch import PHASE_COLUMNS, CohortBatch, GradientRows
 from fedvitals.capture.harmless import harmless
 from fedvitals.capture.resources import peak_rss_bytes
-from fedvitals.capture.tensors import Row, layer_norms, summarise
+from fedvitals.capture.tensors import Row, gradient_statistics
 from fedvitals.vocabulary import Outcome
 
 if TYPE_CHECKING:
@@ -55,11 +55,8 @@ class CohortSession:
     def sampled(self, step: int, rows: Row, slots: Sequence[int] | None = None) -> None:
         """Gradients of one step as rows [clients, size], for all clients or those in `slots`."""
         layout = self._buffer.reference.flattener.layout
-        if self.recorder.governor.whole_statistics:
-            stats = summarise(rows, layout, cosines=False).stats
-        else:
-            stats = layer_norms(rows, layout).cpu().numpy()[..., None]
-        self.sampled_norms(step, stats, slots)
+        full = self.recorder.governor.whole_statistics
+        self.sampled_norms(step, gradient_statistics(rows, layout, full=full), slots)
 
     def sampled_norms(self, step: int, stats: np.ndarray, slots: Sequence[int] | None = None) -> None:
         """Statistics of one step that were taken already, [clients, layers, fields]."""

@@ -45,4 +45,4 @@ def harmless(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, 
         finally:
             self.recorder.spent(time.perf_counter_ns() - began)
 
-    return guarded
+    return guarded  # type: ignore[return-value]  # functools.wraps names `self`, Concatenate does not

@@ -25,6 +25,10 @@ def kept_losses(losses: Sequence[Any]) -> tuple[np.ndarray | None, np.ndarray | 
     width = min(max(lengths, default=0), MOST_KEPT)
     if width == 0:
         return None, None
+    if min(lengths) == max(lengths):  # the common case, at once
+        chosen = kept_steps(lengths[0])
+        numbers = np.broadcast_to(chosen, (len(losses), len(chosen)))
+        return np.asarray(losses, np.float32)[:, chosen], numbers
     kept = np.full((len(losses), width), np.nan, np.float32)
     numbers = np.full((len(losses), width), -1, np.int32)
     for i, row in enumerate(losses):

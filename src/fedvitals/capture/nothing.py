@@ -90,6 +90,7 @@ class NoRun:
     """A run that is not recorded."""
 
     id: str | None = None
+    origin_ns = 0
 
     def round(self, number: int, model: Any = None) -> NoRound:
         return _ROUND

@@ -61,7 +61,7 @@ class Recorder:
         self.versions = itertools.count()
         self._sink = sink
         self._now_ns = now_ns
-        self._origin_ns = now_ns()
+        self.origin_ns = now_ns()
         self._pid = os.getpid()
         self._ids = itertools.count(1)
         self._blocks = itertools.count(1)
@@ -87,7 +87,7 @@ class Recorder:
 
     def now(self) -> int:
         """Nanoseconds since the run began, on the run's clock."""
-        return self._now_ns() - self._origin_ns
+        return self._now_ns() - self.origin_ns
 
     def next_id(self) -> int:
         return next(self._ids)

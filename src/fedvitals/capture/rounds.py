@@ -35,7 +35,7 @@ class RoundSession:
         self._start_ns = 0
         self._drafts: list[Draft] = []
         self._cohort_clients = 0
-        self._failed = 0
+        self._remote_failed = 0
         self.tickets: dict[str, Ticket] = {}  # by client
         self._remote = 0
         self._selected = 0
@@ -58,7 +58,9 @@ class RoundSession:
         self._drafts.append(draft)
         return ClientSession(self.recorder, draft, self.buffer)
 
-    def cohort(self, ids: Sequence[Any], *, samples: Sequence[int] | None = None) -> CohortSession | NoCohort:
+    def cohort(
+        self, ids: Sequence[Any], *, samples: Sequence[int] | None = None, attempts: Sequence[int] | None = None
+    ) -> CohortSession | NoCohort:
         """Clients that are trained as one batch. Needs the round's model; without it nothing is recorded of them."""
         if self.buffer is None:
             self.recorder.trouble("rnd.cohort", ValueError("it needs the round's model: run.round(r, model=...)"))
@@ -67,8 +69,9 @@ class RoundSession:
 
         names = [str(client) for client in ids]
         self._cohort_clients += len(names)
-        attempts = [self.recorder.next_attempt(name) for name in names]
-        return CohortSession(self.recorder, self.buffer, self.number, names, attempts, samples)
+        counted = [self.recorder.next_attempt(name) for name in names]
+        numbers = counted if attempts is None else attempts
+        return CohortSession(self.recorder, self.buffer, self.number, names, numbers, samples)
 
     def selected(self, count: int) -> None:
         """How many clients were asked, where not each of them gets a session."""
@@ -116,12 +119,27 @@ class RoundSession:
         message: str,
         traceback: str | None = None,
         attempt: int | None = None,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+        executor: str | None = None,
+        outcome: Outcome = Outcome.FAILED,
     ) -> None:
         """A client that failed elsewhere than in a session: in a worker, or by not answering."""
-        self._failed += 1
-        self.recorder.emit(
-            [Failure(self.recorder.now(), stage, kind, message[:2000], self.number, str(client), attempt, traceback)]
+        name, now = str(client), self.recorder.now()
+        counted = self.recorder.next_attempt(name)
+        draft = Draft(
+            client=name,
+            attempt=counted if attempt is None else attempt,
+            round=self.number,
+            base_version=self.version,
+            start_ns=now if start_ns is None else start_ns,
+            end_ns=now if end_ns is None else end_ns,
+            outcome=outcome,
+            executor=executor,
         )
+        failure = Failure(now, stage, kind, message[:2000], self.number, name, draft.attempt, traceback)
+        self._drafts.append(draft)
+        self.recorder.emit([failure, draft.record()])
 
     def ticket(self, client: Any) -> bytes:
         """What to send along to a client that records for itself: `fedvitals.client_session(ticket)`."""
@@ -141,7 +159,7 @@ class RoundSession:
         for record in records:
             if isinstance(record, Participation):
                 self._remote += 1
-                self._failed += record.outcome == Outcome.FAILED
+                self._remote_failed += record.outcome == Outcome.FAILED
 
     def __enter__(self) -> Self:
         self._start_ns = self.recorder.now()
@@ -174,7 +192,7 @@ class RoundSession:
         self.recorder.governor.review()
 
     def _record(self, end_ns: int | None, error: str | None) -> Round:
-        failed = self._failed + sum(draft.outcome == Outcome.FAILED for draft in self._drafts)
+        failed = self._remote_failed + sum(draft.outcome != Outcome.USED for draft in self._drafts)
         asked = max(len(self.tickets), self._remote)
         selected = max(len(self._drafts) + self._cohort_clients + asked, self._selected)
         return Round(

@@ -221,7 +221,7 @@ def _block(arrays: Mapping[str, np.ndarray], layout: Layout | None, names: Any) 
         if name in arrays:
             width = arrays[name].shape[-1] if arrays[name].ndim == 2 else -1
             fields[name] = _shaped(arrays[name], name, code, (1, width if 0 < width <= MOST_KEPT else -1))
-    return UpdateBlock(id=0, round=0, layout=layout.id, **fields)  # type: ignore[arg-type]  # dtypes were just checked
+    return UpdateBlock(id=0, round=0, layout=layout.id, **fields)
 
 
 def _shaped(array: np.ndarray, name: str, code: str, shape: tuple[int, ...]) -> np.ndarray:

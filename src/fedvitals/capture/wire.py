@@ -21,7 +21,7 @@ MAGIC = b"FVT1"
 MOST_BYTES = 16 * 2**20
 MOST_HEADER = 2 * 2**20
 MOST_ARRAYS = 16
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "f4": np.dtype("<f4"),
     "f2": np.dtype("<f2"),
     "i1": np.dtype("i1"),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from fedvitals.train.engine import Result
     from fedvitals.train.job import Job
+    from fedvitals.train.result import Result
 
 
 @runtime_checkable

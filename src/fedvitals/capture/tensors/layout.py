@@ -33,10 +33,9 @@ class Flattener:
         self.device = next((tensor.device for _, tensor, _ in named), torch.device("cpu"))
         self._names = [layer.name for layer in self.layout.layers]
         self._positional = not isinstance(source, nn.Module | Mapping)
-        self.layout = self.layout._replace(
-            sketch_buckets=allot_buckets([layer.size for layer in self.layout.layers]),
-            **_unit_layer(self.layout.layers),
-        )
+        buckets = allot_buckets([layer.size for layer in self.layout.layers])
+        unit_layer, units = _unit_layer(self.layout.layers)
+        self.layout = self.layout._replace(sketch_buckets=buckets, unit_layer=unit_layer, units=units)
 
     def into(self, source: Source, row: Tensor) -> None:
         """Copy a source's values into `row`; ValueError when it does not fit this layout, saying where."""
@@ -141,10 +140,10 @@ def _layer(name: str, tensor: Tensor, trainable: bool | None) -> Layer:
     return Layer(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), size, trainable)
 
 
-def _unit_layer(layers: Sequence[Layer]) -> dict[str, int | None]:
+def _unit_layer(layers: Sequence[Layer]) -> tuple[int | None, int]:
     """The last matrix: its rows are the output units, and a label's trouble shows in its row."""
     for index in range(len(layers) - 1, -1, -1):
         shape = layers[index].shape
         if len(shape) == 2 and layers[index].size and not layers[index].dtype.startswith("complex"):
-            return {"unit_layer": index, "units": min(shape[0], MAX_UNITS)}
-    return {"unit_layer": None, "units": 0}
+            return index, min(shape[0], MAX_UNITS)
+    return None, 0

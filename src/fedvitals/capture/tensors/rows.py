@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedvitals.capture.tensors.layout import Flattener, Source
+from fedvitals.capture.tensors.statistics import summarise
 from fedvitals.vocabulary import Layout
 
 MOST_ROWS = 64
@@ -37,8 +39,12 @@ class Rows:
             self.count += 1
 
     @property
+    def room(self) -> int:
+        return self.capacity - self.count
+
+    @property
     def full(self) -> bool:
-        return self.count >= self.capacity
+        return self.room <= 0
 
     def take(self) -> Tensor:
         """The rows so far, as a view: summarise them before adding more."""
@@ -59,6 +65,13 @@ def layer_norms(rows: Tensor, layout: Layout) -> Tensor:
     """The norm of each layer of each row, [rows, layers], left on the device."""
     parts = torch.split(rows, [layer.size for layer in layout.layers], 1)
     return torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts], 1)
+
+
+def gradient_statistics(rows: Tensor, layout: Layout, *, full: bool) -> np.ndarray:
+    """Of gradients as rows: [rows, layers, 1] norms, or [rows, layers, STATISTICS]."""
+    if full:
+        return summarise(rows, layout, cosines=False).stats
+    return layer_norms(rows, layout).cpu().numpy()[..., None]
 
 
 @torch.no_grad()

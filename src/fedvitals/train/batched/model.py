@@ -1,0 +1,106 @@
+"""From a module to its batched version: by hand for chains of known layers, by `torch.func` for the rest."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from fedvitals.train.batched.layers import (
+    BatchedLayer,
+    Dense,
+    Flattened,
+    HyperbolicTangent,
+    Rectified,
+    Weights,
+    cross_entropy,
+)
+from fedvitals.train.flat import FlatModel
+
+
+class Unbatchable(Exception):  # noqa: N818  # it is an answer, not an error: the reason is shown to the user
+    """A model that cannot be trained as a batch of clients, and why."""
+
+
+class BatchedModel(Protocol):
+    """A model of many clients."""
+
+    how: str
+
+    def losses_and_gradient(
+        self, weights: Tensor, gradient: Tensor, x: Tensor, y: Tensor, share: Tensor | float
+    ) -> Tensor:
+        """Mean loss of each client [clients]; the gradient is written to `gradient` [clients, size]."""
+
+
+class Chain:
+    """Layers one after the other, each with its backward by hand."""
+
+    how = "hand-batched layers"
+
+    def __init__(self, layers: list[BatchedLayer], flat: Weights) -> None:
+        self._layers = layers
+        self._flat = flat
+        self._first_with_weights = next(i for i, layer in enumerate(layers) if isinstance(layer, Dense))
+
+    def losses_and_gradient(
+        self, weights: Tensor, gradient: Tensor, x: Tensor, y: Tensor, share: Tensor | float
+    ) -> Tensor:
+        self._flat.bind(weights, gradient)
+        for layer in self._layers:
+            x = layer.forward(x)
+        losses, passed = cross_entropy(x, y, share)
+        for index in range(len(self._layers) - 1, self._first_with_weights - 1, -1):
+            wants_input = index > self._first_with_weights
+            below = self._layers[index].backward(passed, wants_input=wants_input)
+            if below is None:
+                break
+            passed = below
+        return losses
+
+
+def batched_model(model: FlatModel) -> BatchedModel:
+    """The batched version of this model; Unbatchable with the reason when there is none."""
+    _refuse_what_cannot_be(model.module)
+    chain = _chain(model)
+    if chain is not None:
+        return chain
+    from fedvitals.train.batched.functional import Vmapped
+
+    return Vmapped(model)
+
+
+def _refuse_what_cannot_be(module: nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise Unbatchable("batch normalisation keeps running statistics, which each client must update on its own")
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            raise Unbatchable("dropout draws each client's masks from that client's own random numbers")
+
+
+def _chain(model: FlatModel) -> Chain | None:
+    """None when the module is not a plain chain of layers known here."""
+    module = model.module
+    if not isinstance(module, nn.Sequential) or model.trainable is not None:
+        return None
+    flat = Weights()
+    where = {layer.name: part for layer, part in zip(model.layers, model.slices, strict=True)}
+    layers: list[BatchedLayer] = []
+    for name, part in module.named_children():
+        layer = _layer(part, name, flat, where)
+        if layer is None:
+            return None
+        layers.append(layer)
+    return Chain(layers, flat) if any(isinstance(layer, Dense) for layer in layers) else None
+
+
+def _layer(part: nn.Module, name: str, flat: Weights, where: dict[str, slice]) -> BatchedLayer | None:
+    if type(part) is nn.Linear and f"{name}.weight" in where:
+        return Dense(flat, part, where[f"{name}.weight"], where.get(f"{name}.bias"))
+    if type(part) is nn.ReLU:
+        return Rectified()
+    if type(part) is nn.Tanh:
+        return HyperbolicTangent()
+    if type(part) is nn.Flatten and part.start_dim == 1 and part.end_dim == -1:
+        return Flattened()
+    return None

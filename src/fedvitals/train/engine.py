@@ -1,0 +1,229 @@
+"""The engine: a job in, a trained model and its records out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from fedvitals.capture.nothing import NoRound, NoRun
+from fedvitals.capture.rounds import RoundSession
+from fedvitals.codecs import parse
+from fedvitals.errors import TrainingError
+from fedvitals.faults.injector import Injector
+from fedvitals.faults.work import LocalWork
+from fedvitals.run import Run, start
+from fedvitals.settings import Settings, resolve
+from fedvitals.train.aggregate import make
+from fedvitals.train.build import build
+from fedvitals.train.clock import RealClock, VirtualClock
+from fedvitals.train.collect import Collector
+from fedvitals.train.evaluate import evaluate, evaluate_groups
+from fedvitals.train.executors import Parts, pick
+from fedvitals.train.federation import Federation
+from fedvitals.train.flat import FlatModel
+from fedvitals.train.hooks import NoHook, RoundHook, RoundUpdates
+from fedvitals.train.job import Job
+from fedvitals.train.models import build_model
+from fedvitals.train.progress import NoProgress, Progress
+from fedvitals.train.result import Result
+from fedvitals.train.sections import ObserveSpec
+from fedvitals.train.selection import RandomSelection
+from fedvitals.train.server import Server
+from fedvitals.train.trained import Executor
+
+CLIENTS_JUDGED_EVERY = 10  # evaluations of the global model between two on every client's own rows
+
+
+def train(
+    job: Job,
+    *,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+    hook: RoundHook | None = None,
+) -> Result:
+    """Carry out a job. Recorded as the settings and the job's `observe` say; `mode = "off"` records nothing."""
+    observed = observing(job, settings or resolve())
+    shown = progress or NoProgress()
+    began = time.perf_counter()
+    with _one_thread():
+        training = Training.prepare(job, full_steps=observed.steps == "full")
+        try:
+            shown.began(job, len(training.federation.clients), training.executor.name, training.why)
+            with training.recorded(observed) as run:
+                result = training.rounds(run, hook or NoHook(), shown, began)
+        finally:
+            training.executor.close()
+    shown.ended(result)
+    return result
+
+
+def observing(job: Job, settings: Settings) -> Settings:
+    """The settings with what the job itself asks for; a key that the job leaves alone keeps its setting."""
+    plain = ObserveSpec()
+    names = {f.name for f in fields(Settings)}
+    asked = {
+        f.name: getattr(job.observe, f.name)
+        for f in fields(ObserveSpec)
+        if f.name in names and getattr(job.observe, f.name) != getattr(plain, f.name)
+    }
+    return replace(settings, **asked)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch on one thread: small tensors are slower on two, and the last bits depend on how many there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(slots=True, eq=False)
+class Training:
+    """A job with everything in place to begin."""
+
+    job: Job
+    federation: Federation
+    model: FlatModel
+    executor: Executor
+    why: str
+    injector: Injector
+    server: Server
+    clock: RealClock | VirtualClock
+
+    @staticmethod
+    def prepare(job: Job, *, full_steps: bool = False) -> Training:
+        """Load, deal, build and check: whatever is wrong with a job shows here, before anything is written."""
+        codecs = parse(job.codec.up), parse(job.codec.down)
+        aggregator = make(job.server.aggregator, job.server.lr)
+        federation = build(job)
+        model = FlatModel(build_model(job, federation))
+        layers = [(layer.name, layer.shape) for layer in model.layers if layer.trainable]
+        injector = Injector(
+            job.faults, federation.clients, job.seed, trainable_layers=layers, classes=federation.classes
+        )
+        picked = pick(Parts(job, federation, build_model(job, federation), full_steps))
+        clock = VirtualClock() if job.execute.clock == "virtual" else RealClock()
+        server = Server(model, aggregator, *codecs)
+        return Training(job, federation, model, picked.executor, picked.why, injector, server, clock)
+
+    @contextmanager
+    def recorded(self, settings: Settings) -> Iterator[Run | NoRun]:
+        extra = {
+            "executor": self.executor.name,
+            "executor_why": self.why,
+            "data_digest": self.federation.digest,
+            "engine_threads": 1,
+            "clock": self.job.execute.clock,
+        }
+        config = self.job.to_dict()
+        with start(
+            self.job.name, config=config, settings=settings, now_ns=self.clock.now_ns, environment_extra=extra
+        ) as run:
+            yield run
+
+    def rounds(self, run: Run | NoRun, hook: RoundHook, progress: Progress, began: float) -> Result:
+        """All rounds, one after the other."""
+        job, total = self.job, self.job.train.rounds
+        selection = RandomSelection(job.seed)
+        everyone = range(len(self.federation.clients))
+        attempts: Counter[int] = Counter()
+        counts: Counter[str] = Counter()
+        loss = accuracy = None
+        for number in range(total):
+            with run.round(number, model=self.model.module) as rnd:
+                with rnd.phase("select"):
+                    chosen = selection.choose(number, everyone, job.train.clients_per_round)
+                    works = [self._plan(client, attempts[client], number, run) for client in chosen]
+                    attempts.update(chosen)
+                collector = Collector(self, rnd, run.origin_ns)
+                updates = collector.collect(works)
+                counts.update(trained=len(updates.clients), failed=collector.failed)
+                self._aggregate(rnd, number, hook, updates, collector.integers)
+                if (number + 1) % job.train.evaluate_every == 0 or number + 1 == total:
+                    loss, accuracy = self._evaluate(rnd, number)
+            progress.round_done(
+                number + 1, total, loss, accuracy, len(updates.clients), collector.failed, time.perf_counter() - began
+            )
+        return self._result(run, loss, accuracy, counts, time.perf_counter() - began)
+
+    def _plan(self, client: int, attempt: int, number: int, run: Run | NoRun) -> LocalWork:
+        federation, spec = self.federation, self.job.train
+        rows = federation.train_rows[client]
+        steps = -(-len(rows) // spec.batch_size) * spec.epochs
+        work = LocalWork(
+            client=client,
+            name=federation.clients[client],
+            attempt=attempt,
+            round=number,
+            lr=spec.lr,
+            sample_steps=run.plan_steps(steps),
+        )
+        return self.injector.plan(work, lambda: (federation.x[rows], federation.y[rows]))
+
+    def _aggregate(
+        self,
+        rnd: RoundSession | NoRound,
+        number: int,
+        hook: RoundHook,
+        updates: RoundUpdates,
+        integers: list[Mapping[str, Tensor]],
+    ) -> None:
+        with rnd.phase("aggregate"):
+            delay = self.injector.aggregation_delay_s(number)
+            if delay > 0:
+                self.clock.sleep(delay)
+            kept = hook.before_aggregate(number, updates)
+            if not kept.clients:
+                raise TrainingError(
+                    f"round {number}: the hook left none of {len(updates.clients)} updates to aggregate"
+                )
+            self.server.aggregate(kept, integers)
+            rollback = hook.after_round(number, self.model.module.state_dict())
+            if rollback is not None:
+                self.server.roll_back(rollback.state)
+
+    def _evaluate(self, rnd: RoundSession | NoRound, number: int) -> tuple[float, float]:
+        federation = self.federation
+        with rnd.phase("evaluate"):
+            loss, accuracy = evaluate(self.model.module, federation.x, federation.y, federation.test_rows)
+            rnd.evaluated(loss=loss, accuracy=accuracy, samples=len(federation.test_rows))
+            last = number + 1 == self.job.train.rounds
+            if last or (number + 1) % (CLIENTS_JUDGED_EVERY * self.job.train.evaluate_every) == 0:
+                self._evaluate_clients(rnd)
+        return loss, accuracy
+
+    def _evaluate_clients(self, rnd: RoundSession | NoRound) -> None:
+        held = [(name, rows) for name, rows in zip(self.federation.clients, self.federation.holdout_rows, strict=True)]
+        held = [(name, rows) for name, rows in held if len(rows)]
+        losses, accuracies = evaluate_groups(
+            self.model.module, self.federation.x, self.federation.y, [rows for _, rows in held]
+        )
+        for (name, rows), loss, accuracy in zip(held, losses.tolist(), accuracies.tolist(), strict=True):
+            rnd.evaluated(loss=loss, accuracy=accuracy, client=name, split="holdout", samples=len(rows))
+
+    def _result(
+        self, run: Run | NoRun, loss: float | None, accuracy: float | None, counts: Counter[str], wall_s: float
+    ) -> Result:
+        return Result(
+            run_id=run.id,
+            rounds=self.job.train.rounds,
+            accuracy=accuracy,
+            loss=loss,
+            wall_s=wall_s,
+            bytes_up=self.server.bytes_up,
+            bytes_down=self.server.bytes_down,
+            weights_sha256=self.model.sha256(),
+            executor=self.executor.name,
+            clients_per_s=counts["trained"] / wall_s if wall_s > 0 else 0.0,
+            failed=counts["failed"],
+            model=self.model.module,
+        )

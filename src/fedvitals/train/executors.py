@@ -1,0 +1,130 @@
+"""Which executor trains a job: a fixed function of the job and its model, so that the same job takes the same way.
+
+What `auto` picks, and the sizes of chunks, come from the measurements of `fedvitals bench engine`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from fedvitals.errors import JobError
+from fedvitals.faults.work import LocalWork
+from fedvitals.train.batched import Unbatchable
+from fedvitals.train.federation import Federation
+from fedvitals.train.job import Job
+from fedvitals.train.local import LocalTrainer, SequentialExecutor
+from fedvitals.train.pool import PoolExecutor
+from fedvitals.train.trained import Executor, Failed, Trained
+from fedvitals.train.vectorised import BatchTrainer, VectorisedExecutor
+
+SMALL_CHUNK = 50  # clients of a small dense model: two chunks of a cohort of 100 keep two cores busy
+CHUNK_BYTES = 64 * 2**20  # weights, gradients and activations of a chunk, roughly
+
+
+class Picked(NamedTuple):
+    """An executor and why it is the one."""
+
+    executor: Executor
+    why: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """What executors are made of."""
+
+    job: Job
+    federation: Federation
+    module: nn.Module
+    full_steps: bool
+
+    def local(self) -> LocalTrainer:
+        return LocalTrainer(self.module, self.federation, self.job.train, self.job.seed, full_steps=self.full_steps)
+
+    def batch(self, local: LocalTrainer) -> BatchTrainer:
+        return BatchTrainer(local, self.federation, self.job.train, self.job.seed, full_steps=self.full_steps)
+
+
+def pick(parts: Parts) -> Picked:
+    """The executor of a job; a wish that cannot be met falls back to processes, saying why."""
+    wish = parts.job.execute.executor
+    local = parts.local()
+    if wish == "sequential":
+        return Picked(SequentialExecutor(local), "asked for")
+    if wish == "processes":
+        return Picked(_processes(parts, local), "asked for")
+    if wish not in ("auto", "vectorised"):
+        raise JobError(f"execute.executor = {wish!r} is not available in this version")
+    if wish == "auto":
+        against = _against_batching(parts)
+        if against is not None:
+            return _one_by_one(parts, local, against)
+    try:
+        trainer = parts.batch(local)
+    except Unbatchable as reason:
+        return _one_by_one(parts, local, f"this model cannot be trained as a batch of clients: {reason}")
+    return Picked(_vectorised(parts, trainer, local.model.size), f"trains the cohort as one, by {trainer.how}")
+
+
+def _against_batching(parts: Parts) -> str | None:
+    """Why a batch of clients would not pay, where that was measured; None when it does."""
+    job = parts.job
+    if job.train.clients_per_round == 1:
+        return "one client a round is no batch"
+    if job.model.kind not in ("mlp", "logistic"):
+        return f"a batch of clients does not pay for model.kind = {job.model.kind!r}"
+    return None
+
+
+def _one_by_one(parts: Parts, local: LocalTrainer, why: str) -> Picked:
+    if parts.job.train.clients_per_round == 1 or _workers(parts.job) == 1:
+        return Picked(SequentialExecutor(local), why)
+    return Picked(_processes(parts, local), why)
+
+
+def _processes(parts: Parts, local: LocalTrainer) -> Executor:
+    def attempt(
+        works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor], row: int
+    ) -> Iterator[Trained | Failed]:
+        for work in works:
+            yield local.attempt(work, weights, integers)
+
+    return PoolExecutor(
+        "processes",
+        attempt,
+        workers=_workers(parts.job),
+        chunk=1,
+        size=local.model.size,
+        most=parts.job.train.clients_per_round,
+    )
+
+
+def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
+    chunk = chunk_size(parts.job, size)
+    cohort = parts.job.train.clients_per_round
+    workers = min(_workers(parts.job), -(-cohort // chunk))
+    if workers == 1:
+        return VectorisedExecutor(trainer, chunk)
+
+    def attempt(
+        works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor], row: int
+    ) -> Iterator[Trained | Failed]:
+        return trainer.attempt(works, weights, integers, row // chunk)
+
+    return PoolExecutor("vectorised", attempt, workers=workers, chunk=chunk, size=size, most=cohort)
+
+
+def chunk_size(job: Job, size: int) -> int:
+    """Clients in a batch: as asked for, or what keeps a batch in the cache, whatever the machine."""
+    if job.execute.chunk:
+        return job.execute.chunk
+    a_client = 4 * size * 4 + 4 * job.train.batch_size * 4096
+    return max(1, min(SMALL_CHUNK, CHUNK_BYTES // a_client))
+
+
+def _workers(job: Job) -> int:
+    return job.execute.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

@@ -1,0 +1,204 @@
+"""One client after the other, in this process: the plain way, and what the others are held against."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedvitals.capture.resources import peak_rss_bytes
+from fedvitals.capture.tensors import gradient_statistics
+from fedvitals.faults.work import LocalWork
+from fedvitals.randomness import torch_seed
+from fedvitals.train.federation import Federation
+from fedvitals.train.flat import FlatModel
+from fedvitals.train.orders import batch_orders
+from fedvitals.train.sections import TrainSpec
+from fedvitals.train.sgd import LocalSGD
+from fedvitals.train.trained import Failed, SampledStep, Trained
+
+DETERMINISTIC = (
+    nn.Sequential,
+    nn.Flatten,
+    nn.Linear,
+    nn.ReLU,
+    nn.Tanh,
+    nn.Conv2d,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.Embedding,
+    nn.GRU,
+)
+_leaked: list[Tensor] = []  # what the fault `memory-leak` holds on to
+
+
+class ClientCrashError(RuntimeError):
+    """What the fault `crash` raises."""
+
+
+class LocalTrainer:
+    """Trains single clients on a model of its own."""
+
+    def __init__(
+        self, module: nn.Module, federation: Federation, spec: TrainSpec, seed: int, *, full_steps: bool
+    ) -> None:
+        self.model = FlatModel(module)
+        self._federation = federation
+        self._spec = spec
+        self._seed = seed
+        self._sgd = LocalSGD.of(spec, self.model.trainable)
+        self._full_steps = full_steps
+        self._draws = draws_random_numbers(module)
+        self._trainable = [i for i, layer in enumerate(self.model.layers) if layer.trainable]
+        self._counted = bool(self.model.integers)
+
+    def attempt(self, work: LocalWork, weights: Tensor, integers: Mapping[str, Tensor]) -> Trained | Failed:
+        """Train one client; whatever it raises becomes a Failed."""
+        start_ns = time.perf_counter_ns()
+        try:
+            if work.silent_s > 0:
+                return _silent(work, start_ns)
+            return self._train(work, weights, integers, start_ns)
+        except Exception as error:
+            text = traceback.format_exc()
+            end_ns = time.perf_counter_ns()
+            return Failed(work, "train", type(error).__name__, str(error), text, start_ns, end_ns)
+
+    def _train(self, work: LocalWork, weights: Tensor, integers: Mapping[str, Tensor], start_ns: int) -> Trained:
+        if work.error is not None:
+            raise ClientCrashError(work.error)
+        if not self._draws:
+            return self._steps(work, weights, integers, start_ns)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(torch_seed(self._seed, "training", work.name, work.attempt))
+            return self._steps(work, weights, integers, start_ns)
+
+    def _steps(self, work: LocalWork, weights: Tensor, integers: Mapping[str, Tensor], start_ns: int) -> Trained:
+        model, gradient = self.model, self.model.gradient
+        with torch.no_grad():
+            model.weights.copy_(weights)
+            gradient.zero_()
+        model.load_integers(integers)
+        model.module.train()
+        velocity = self._sgd.velocity(gradient)
+        losses: list[Tensor] = []
+        sampled: list[SampledStep] = []
+        wanted = set(work.sample_steps)
+        load_ns = 0
+        for rows in self._batches(work):
+            began = time.perf_counter_ns()
+            x, y = self._rows(work, rows)
+            load_ns += time.perf_counter_ns() - began
+            loss = F.cross_entropy(model.module(x), y)
+            if work.zero_grad:
+                gradient.zero_()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            with torch.no_grad():
+                self._hold_frozen(work)
+                if len(losses) in wanted:
+                    stats = gradient_statistics(gradient.unsqueeze(0), model.flattener.layout, full=self._full_steps)
+                    sampled.append(SampledStep(len(losses), (0,), stats))
+                self._sgd.step(model.weights, gradient, velocity, weights, work.lr)
+            losses.append(loss.detach())
+        return self._finished(work, weights, losses, tuple(sampled), start_ns, load_ns)
+
+    def _batches(self, work: LocalWork) -> Iterator[Tensor]:
+        """Row numbers of each step, into the client's own rows."""
+        own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
+        order = torch.from_numpy(batch_orders(self._seed, [work], [own], self._spec.epochs)[0])
+        size = self._spec.batch_size
+        usable = own - own % size if work.drop_last and own > size else own
+        for epoch in order:
+            for start in range(0, usable, size):
+                yield epoch[start : min(start + size, usable)]
+
+    def _rows(self, work: LocalWork, rows: Tensor) -> tuple[Tensor, Tensor]:
+        if work.x is not None and work.y is not None:
+            return work.x[rows], work.y[rows]
+        mine = self._federation.train_rows[work.client][rows]
+        return self._federation.x[mine], self._federation.y[mine]
+
+    def _hold_frozen(self, work: LocalWork) -> None:
+        for number in work.frozen:
+            self.model.gradient[self.model.slices[self._trainable[number]]] = 0.0
+
+    def _finished(
+        self,
+        work: LocalWork,
+        weights: Tensor,
+        losses: list[Tensor],
+        sampled: tuple[SampledStep, ...],
+        start_ns: int,
+        load_ns: int,
+    ) -> Trained:
+        train_s = (time.perf_counter_ns() - start_ns - load_ns) / 1e9
+        train_s, load_s = stretched(work, train_s, load_ns / 1e9)
+        own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
+        return Trained(
+            works=(work,),
+            updates=(self.model.weights - weights).unsqueeze(0),
+            losses=torch.stack(losses).unsqueeze(0).numpy() if losses else np.empty((1, 0), np.float32),
+            steps=np.array([len(losses)]),
+            samples=np.array([own]),
+            train_s=np.array([train_s]),
+            load_s=np.array([load_s]),
+            start_ns=[start_ns],
+            end_ns=[time.perf_counter_ns()],
+            sampled=sampled,
+            integers=(self.model.integers,) if self._counted else (),
+            peak_memory_bytes=peak_rss_bytes(),
+            slots=[0],
+        )
+
+
+class SequentialExecutor:
+    """The local trainer, client after client."""
+
+    name = "sequential"
+
+    def __init__(self, trainer: LocalTrainer) -> None:
+        self._trainer = trainer
+
+    def run(
+        self, works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor]
+    ) -> Iterator[Trained | Failed]:
+        for work in works:
+            yield self._trainer.attempt(work, weights, integers)
+
+    def close(self) -> None:
+        """Nothing is held beyond memory."""
+
+
+def stretched(work: LocalWork, train_s: float, load_s: float) -> tuple[float, float]:
+    """What slow devices add, waited for in earnest; and what a leak keeps."""
+    more_train = (work.compute_factor - 1.0) * train_s
+    more_load = (work.load_factor - 1.0) * train_s
+    if more_train > 0 or more_load > 0:
+        time.sleep(max(more_train, 0.0) + max(more_load, 0.0))
+    if work.leak_bytes:
+        _leaked.append(torch.ones(work.leak_bytes, dtype=torch.uint8))
+    return train_s + max(more_train, 0.0), load_s + max(more_load, 0.0)
+
+
+def _silent(work: LocalWork, start_ns: int) -> Failed:
+    time.sleep(work.silent_s)
+    message = f"no answer within {work.silent_s:g} s"
+    return Failed(work, "wait", "timeout", message, None, start_ns, time.perf_counter_ns())
+
+
+def draws_random_numbers(module: nn.Module) -> bool:
+    """Whether a forward pass may draw random numbers: dropout does, and nobody knows of a user's own layer."""
+    return any(type(part) not in DETERMINISTIC and not _own_model(part) for part in module.modules())
+
+
+def _own_model(part: nn.Module) -> bool:
+    return type(part).__module__ == "fedvitals.train.models"

@@ -1,0 +1,223 @@
+"""A whole cohort as one program: weights stacked on a client axis, unequal clients padded and masked.
+
+Memory is bounded by chunks. The chunk size is a function of the job alone, because the last bits of a result depend on
+who is trained together.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedvitals.capture.resources import peak_rss_bytes
+from fedvitals.capture.tensors import gradient_statistics
+from fedvitals.faults.work import LocalWork
+from fedvitals.train.batched import batched_model
+from fedvitals.train.batched.schedule import Schedule, Step, most_steps_first
+from fedvitals.train.federation import Federation
+from fedvitals.train.local import LocalTrainer, stretched
+from fedvitals.train.sections import TrainSpec
+from fedvitals.train.sgd import LocalSGD
+from fedvitals.train.trained import Failed, SampledStep, Trained
+
+log = logging.getLogger("fedvitals")
+
+
+class BatchTrainer:
+    """Trains many clients at once. `local` trains those that cannot be in a batch, and lends its model."""
+
+    def __init__(
+        self, local: LocalTrainer, federation: Federation, spec: TrainSpec, seed: int, *, full_steps: bool
+    ) -> None:
+        self._local = local
+        self._federation = federation
+        self._spec = spec
+        self._seed = seed
+        self._full_steps = full_steps
+        self._model = batched_model(local.model)
+        self._sgd = LocalSGD.of(spec, local.model.trainable)
+        self._layout = local.model.flattener.layout
+        self._trainable = [i for i, layer in enumerate(local.model.layers) if layer.trainable]
+        self._rows = [rows.numpy() for rows in federation.train_rows]
+        self._memory: dict[int, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def how(self) -> str:
+        return self._model.how
+
+    def attempt(
+        self, works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor], chunk: int
+    ) -> Iterator[Trained | Failed]:
+        """Train a chunk; clients that are meant to fail, fail on their own."""
+        apart = [work for work in works if work.error is not None or work.silent_s > 0]
+        together = [work for work in works if work.error is None and work.silent_s <= 0]
+        for work in apart:
+            yield self._local.attempt(work, weights, integers)
+        if not together:
+            return
+        try:
+            yield self._train(together, weights, chunk)
+        except Exception as error:
+            # Whose fault it was shows when each is trained alone; the others are not lost.
+            log.warning("the batch failed (%s: %s); its clients are trained one by one", type(error).__name__, error)
+            for work in together:
+                yield self._local.attempt(work, weights, integers)
+
+    @torch.no_grad()
+    def _train(self, works: Sequence[LocalWork], received: Tensor, chunk: int) -> Trained:
+        start_ns = time.perf_counter_ns()
+        counts = [len(w.y) if w.y is not None else len(self._rows[w.client]) for w in works]
+        order = most_steps_first(works, counts, self._spec.batch_size)
+        works, counts = [works[i] for i in order], [counts[i] for i in order]
+        schedule = Schedule(self._seed, works, counts, self._spec.epochs, self._spec.batch_size)
+        batch = _Batch(self, works, received, schedule)
+        for number in range(len(schedule)):
+            batch.step(number)
+        elapsed = (time.perf_counter_ns() - start_ns) / 1e9
+        return self._finished(works, counts, batch, schedule, start_ns, elapsed, chunk)
+
+    def _finished(
+        self,
+        works: Sequence[LocalWork],
+        counts: Sequence[int],
+        batch: _Batch,
+        schedule: Schedule,
+        start_ns: int,
+        elapsed: float,
+        chunk: int,
+    ) -> Trained:
+        share = schedule.steps / max(int(schedule.steps.sum()), 1)
+        times = [stretched(work, elapsed * part, 0.0) for work, part in zip(works, share, strict=True)]
+        end_ns = time.perf_counter_ns()
+        return Trained(
+            works=tuple(works),
+            updates=batch.weights - batch.received,
+            losses=batch.losses.numpy(),
+            steps=schedule.steps,
+            samples=np.array(counts),
+            train_s=np.array([train for train, _ in times]),
+            load_s=np.array([load for _, load in times]),
+            start_ns=[start_ns] * len(works),
+            end_ns=[end_ns] * len(works),
+            sampled=tuple(batch.sampled),
+            peak_memory_bytes=peak_rss_bytes(),
+            attributed=True,
+            chunk=chunk,
+            slots=range(len(works)),
+        )
+
+    def matrices(self, clients: int, size: int) -> tuple[Tensor, Tensor]:
+        """Weights and gradients of a batch, kept from round to round: fresh memory costs page faults."""
+        if clients not in self._memory:
+            self._memory = {clients: (torch.empty(clients, size), torch.zeros(clients, size))}
+        return self._memory[clients]
+
+
+class _Batch:
+    """The state of one batch while it is trained."""
+
+    def __init__(self, trainer: BatchTrainer, works: Sequence[LocalWork], received: Tensor, schedule: Schedule) -> None:
+        self._trainer = trainer
+        self._works = works
+        self._schedule = schedule
+        self.received = received
+        self.weights, self._gradient = trainer.matrices(len(works), len(received))
+        self.weights.copy_(received.expand_as(self.weights))
+        self._velocity = trainer._sgd.velocity(self.weights)
+        self.losses = torch.full((len(works), len(schedule)), float("nan"))
+        self.sampled: list[SampledStep] = []
+        self._wanted = frozenset(step for work in works for step in work.sample_steps)
+        rates = {work.lr for work in works}
+        self._lr: float | Tensor = rates.pop() if len(rates) == 1 else torch.tensor([[work.lr] for work in works])
+        self._row_numbers = _row_numbers(works, trainer._rows)
+        self._own_rows = [i for i, work in enumerate(works) if work.y is not None]
+        self._piling = [i for i, work in enumerate(works) if not work.zero_grad]
+        self._piled = torch.zeros(len(self._piling), len(received))
+        self._frozen = [(i, part) for i, work in enumerate(works) for part in _frozen_parts(work, trainer)]
+
+    def step(self, number: int) -> None:
+        step = self._schedule.step(number)
+        active = step.active
+        x, y = self._data(step)
+        weights, gradient = self.weights[:active], self._gradient[:active]
+        losses = self._trainer._model.losses_and_gradient(weights, gradient, x, y, step.share)
+        self.losses[:active, number] = losses
+        self._tampered(gradient)
+        if number in self._wanted:
+            self._sample(number, gradient)
+        velocity = None if self._velocity is None else self._velocity[:active]
+        lr = self._lr[:active] if isinstance(self._lr, Tensor) else self._lr
+        self._trainer._sgd.step(weights, gradient, velocity, self.received, lr)
+
+    def _data(self, step: Step) -> tuple[Tensor, Tensor]:
+        federation = self._trainer._federation
+        active, width = step.rows.shape
+        numbers = torch.gather(self._row_numbers[:active], 1, step.rows).view(-1)
+        x = federation.x.index_select(0, numbers).view(active, width, *federation.x.shape[1:])
+        y = federation.y.index_select(0, numbers).view(active, width)
+        for client in self._own_rows:
+            if client < active:
+                self._put_own_rows(client, step, x, y)
+        return x, y
+
+    def _put_own_rows(self, client: int, step: Step, x: Tensor, y: Tensor) -> None:
+        work, rows = self._works[client], step.rows[client]
+        if work.x is None or work.y is None:
+            return
+        x[client], y[client] = work.x[rows], work.y[rows]
+        if isinstance(step.share, Tensor):
+            x[client, step.share[client] == 0] = 0  # a spoilt row that only fills up must not spoil the batch
+
+    def _tampered(self, gradient: Tensor) -> None:
+        """What faults do to gradients: pile up, or stay zero."""
+        for slot, client in enumerate(self._piling):
+            if client < len(gradient):
+                gradient[client] = self._piled[slot].add_(gradient[client])
+        for client, part in self._frozen:
+            if client < len(gradient):
+                gradient[client, part] = 0.0
+
+    def _sample(self, number: int, gradient: Tensor) -> None:
+        stats = gradient_statistics(gradient, self._trainer._layout, full=self._trainer._full_steps)
+        slots = [i for i in range(len(gradient)) if number in self._works[i].sample_steps]
+        chosen = stats if len(slots) == len(gradient) else stats[slots]
+        self.sampled.append(SampledStep(number, tuple(slots), chosen))
+
+
+def _row_numbers(works: Sequence[LocalWork], rows: Sequence[np.ndarray]) -> Tensor:
+    """[clients, most rows]: the federation's number of each client's rows. Clients with rows of their own get row 0."""
+    most = max(len(w.y) if w.y is not None else len(rows[w.client]) for w in works)
+    table = np.zeros((len(works), most), np.int64)
+    for i, work in enumerate(works):
+        if work.y is None:
+            mine = rows[work.client]
+            table[i, : len(mine)] = mine
+    return torch.from_numpy(table)
+
+
+def _frozen_parts(work: LocalWork, trainer: BatchTrainer) -> list[slice]:
+    return [trainer._local.model.slices[trainer._trainable[number]] for number in work.frozen]
+
+
+class VectorisedExecutor:
+    """Chunks of a cohort, one after the other, in this process."""
+
+    name = "vectorised"
+
+    def __init__(self, trainer: BatchTrainer, chunk: int) -> None:
+        self._trainer = trainer
+        self._chunk = chunk
+
+    def run(
+        self, works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor]
+    ) -> Iterator[Trained | Failed]:
+        for number, start in enumerate(range(0, len(works), self._chunk)):
+            yield from self._trainer.attempt(works[start : start + self._chunk], weights, integers, number)
+
+    def close(self) -> None:
+        """Nothing is held beyond memory."""
