@@ -98,7 +98,8 @@ def test_spoilt_rows_are_made_once(kind: str) -> None:
     assert len(calls) == 1
     assert first.x is not None
     assert first.y is not None
-    assert (later.x is first.x) and (later.y is first.y)
+    assert later.x is first.x
+    assert later.y is first.y
     assert injector.plan(_work("4", round=9), _no_rows).x is None
     x, y = _rows()
     same = torch.equal(first.x, x) and torch.equal(first.y, y)
@@ -214,8 +215,8 @@ def test_a_client_that_turns_stale_remembers_its_honest_past() -> None:
 def test_an_honest_update_is_copied_unchanged() -> None:
     """Clients and rounds without a fault send what they have."""
     injector = _one("sign-flip", from_round=5)
-    for name, round in (("3", 4), ("4", 5)):
-        sent = injector.tamper(name, 0, round, UPDATE)
+    for name, number in (("3", 4), ("4", 5)):
+        sent = injector.tamper(name, 0, number, UPDATE)
         assert torch.equal(sent, UPDATE)
         assert sent is not UPDATE
     assert injector.tampers("3", 5)
@@ -280,7 +281,7 @@ def test_refused_at_construction(spec: FaultSpec, words: str) -> None:
 
 
 def test_refused_for_this_federation_or_model() -> None:
-    """Many clients are not listed one by one; a model without matrices has nothing to freeze; twice is once too often."""
+    """Many clients are not listed one by one; no matrix, nothing to freeze; twice is once too often."""
     many = [str(index) for index in range(1000)]
     with pytest.raises(JobError, match="the 1000 clients begin with 0, 1, 2, 3, 4"):
         Injector([FaultSpec("crash", ("zoe",))], many, 1, trainable_layers=LAYERS)
