@@ -39,12 +39,18 @@ def print_lines(lines: Sequence[tuple[str, str]]) -> None:
         print(f"{word:<{width}}   {rest}")
 
 
-def print_table(table: Table, *, most: int | None = MOST_ROWS, console: Console | None = None) -> None:
+def print_table(table: Table, *, most: int | None = MOST_ROWS) -> None:
     """A table, at most its last `most` rows; says how many were left out."""
+    out = stdout()
+    with out.capture() as drawn:  # printed by us, so that a closed pipe is met in one place
+        _draw(table, out, most)
+    print(drawn.get(), end="")
+
+
+def _draw(table: Table, out: Console, most: int | None) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    out = stdout() if console is None else console
     hidden = 0 if most is None else max(0, len(table.rows) - most)
     drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in table.columns:
