@@ -11,6 +11,7 @@ from fedvitals.show.tables import (
     Table,
     clients_table,
     failures_table,
+    fitted,
     layers_table,
     middle,
     participations_table,
@@ -82,6 +83,15 @@ def test_no_cell_can_move_the_terminal() -> None:
     assert all(cell.isprintable() for cell in cells)
     assert tables[0].rows[0][0] == "[red]x\\x1b[2J"
     assert tables[2].rows[0][-1] == "bad\\x1b[31m row"
+
+
+def test_spare_columns_go_first_where_room_is_short() -> None:
+    """In their order, only as many as it takes; what is not spare stays whatever the width."""
+    table = Table("", ("a", "bb", "ccc"), (("11111", "2", "3"),), spare=("ccc", "a"))
+    assert fitted(table, 14).columns == ("a", "bb", "ccc")
+    assert fitted(table, 13).columns == ("a", "bb")
+    assert fitted(table, 13).rows == (("11111", "2"),)
+    assert fitted(table, 1).columns == ("bb",)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,15 @@ def test_numbers_have_three_digits(value: float | None, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(None, "-"), (0.00035, "350 us"), (0.0123, "12 ms"), (3.44, "3.4 s"), (125, "2 m 05 s"), (3720, "1 h 02 m")],
+    [
+        (None, "-"),
+        (0.00035, "350 us"),
+        (0.0019, "1.9 ms"),
+        (0.0123, "12 ms"),
+        (3.44, "3.4 s"),
+        (125, "2 m 05 s"),
+        (3720, "1 h 02 m"),
+    ],
 )
 def test_seconds_have_a_fitting_unit(value: float | None, words: str) -> None:
     """From microseconds to hours."""

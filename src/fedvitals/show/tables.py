@@ -16,12 +16,14 @@ from fedvitals.vocabulary import Evaluation, Failure, Outcome, Participation, Ro
 
 
 class Table(NamedTuple):
-    """Words in rows. `texts` names the columns that are words rather than numbers: they are set to the left."""
+    """Words in rows. `texts` names the columns that are words rather than numbers: they are set to the left. `spare`
+    names those that go first where there is not room for all."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     texts: frozenset[str] = frozenset()
+    spare: tuple[str, ...] = ()
 
 
 def runs_table(overviews: Iterable[Overview]) -> Table:
@@ -54,7 +56,8 @@ def runs_table(overviews: Iterable[Overview]) -> Table:
         "took",
         "size",
     )
-    return Table("", columns, tuple(rows), frozenset({"run", "name", "status", "started"}))
+    texts = frozenset({"run", "name", "status", "started"})
+    return Table("", columns, tuple(rows), texts, spare=("size", "failures", "took", "clients", "name"))
 
 
 def header_lines(one: Overview, participations: int | None = None) -> list[tuple[str, str]]:
@@ -125,7 +128,8 @@ def clients_table(participations: Iterable[Participation]) -> Table:
         "train",
         "sent",
     )
-    return Table("clients (middle of their rounds)", columns, tuple(rows), frozenset({"client"}))
+    title = "clients (middle of their rounds)"
+    return Table(title, columns, tuple(rows), frozenset({"client"}), spare=("sent", "samples", "used"))
 
 
 def participations_table(participations: Sequence[Participation], *, of_client: bool) -> Table:
@@ -164,7 +168,8 @@ def participations_table(participations: Sequence[Participation], *, of_client: 
         "sent",
     )
     texts = frozenset({"client", "outcome"})
-    return _without_empty(Table("participations", columns, tuple(rows), texts), "bad step")
+    spare = ("sent", "whole", "steps", "samples")
+    return _without_empty(Table("participations", columns, tuple(rows), texts, spare), "bad step")
 
 
 def layers_table(title: str, stats: Sequence[TensorStats]) -> Table:
@@ -217,11 +222,24 @@ def by_client(participations: Iterable[Participation]) -> dict[str, list[Partici
     return grouped
 
 
+def fitted(table: Table, width: int, gap: int = 2) -> Table:
+    """The table without as many of its spare columns as it takes to fit."""
+    for column in table.spare:
+        widths = [max(map(len, words)) for words in zip(table.columns, *table.rows, strict=True)]
+        if sum(widths) + gap * (len(widths) - 1) <= width:
+            break
+        table = _without(table, column)
+    return table
+
+
 def _without_empty(table: Table, column: str) -> Table:
     """The table without a column in which nothing stands: most runs have no error to show."""
     place = table.columns.index(column)
-    if any(row[place] not in ("", "-") for row in table.rows):
-        return table
+    return table if any(row[place] not in ("", "-") for row in table.rows) else _without(table, column)
+
+
+def _without(table: Table, column: str) -> Table:
+    place = table.columns.index(column)
     return table._replace(
         columns=tuple(word for index, word in enumerate(table.columns) if index != place),
         rows=tuple(tuple(word for index, word in enumerate(row) if index != place) for row in table.rows),

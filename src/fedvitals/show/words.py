@@ -47,13 +47,13 @@ def whole(value: int | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """350 us, 12 ms, 3.4 s, 2 m 05 s, 1 h 02 m."""
+    """350 us, 1.9 ms, 12 ms, 3.4 s, 2 m 05 s, 1 h 02 m."""
     if value is None or not math.isfinite(value):
         return NOTHING
     if value < 1e-3:
         return f"{value * 1e6:.0f} us"
     if value < 1:
-        return f"{value * 1e3:.0f} ms"
+        return f"{value * 1e3:.{1 if value < 0.01 else 0}f} ms"
     if value < 60:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)

@@ -18,8 +18,8 @@ examples = ("fedvitals demo", "fedvitals demo --dir /tmp/runs")
 JOB: dict[str, Any] = {
     "name": "demo",
     "seed": 7,
-    "data": {"source": "digits", "clients": 20, "alpha": 1.0},
-    "train": {"rounds": 20, "clients_per_round": 20, "epochs": 2, "batch_size": 16, "lr": 0.1},
+    "data": {"source": "digits", "clients": 20, "alpha": 3.0},
+    "train": {"rounds": 20, "clients_per_round": 20, "epochs": 3, "batch_size": 16, "lr": 0.1},
     "faults": [
         {"kind": "sign-flip", "clients": [3], "from_round": 5},
         {"kind": "label-flip", "clients": [7], "from_round": 5},

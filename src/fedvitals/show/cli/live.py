@@ -14,8 +14,8 @@ from fedvitals.train.progress import NoProgress, Progress
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from fedvitals.train.engine import Result
     from fedvitals.train.job import Job
+    from fedvitals.train.result import Result
 
 MOST_LINES = 30
 
@@ -33,16 +33,31 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
 
 
 class Pace:
-    """Clients a second and seconds left, from what has been told so far."""
+    """Rounds done, clients a second and seconds left, from what has been told so far.
+
+    Counted from the end of the first round: before it lies the loading of data, which says nothing about the rest.
+    """
 
     def __init__(self) -> None:
-        self.clients = 0
+        self.rounds = 0
+        self.failed = 0
+        self._clients = 0
+        self._first_s = 0.0
 
-    def told(self, number: int, of: int, clients: int, elapsed_s: float) -> tuple[str, str]:
-        self.clients += clients
-        speed = f"{self.clients / elapsed_s:,.0f} clients/s" if elapsed_s > 0 else ""
-        left = f"{seconds(elapsed_s / number * (of - number))} left" if 0 < number < of else ""
-        return speed, left
+    def told(self, of: int, clients: int, failed: int, elapsed_s: float) -> list[str]:
+        """The words there are to say: none after the first round."""
+        self.rounds += 1
+        self.failed += failed
+        if self.rounds == 1:
+            self._first_s = elapsed_s
+            return []
+        self._clients += clients
+        passed_s = elapsed_s - self._first_s
+        if passed_s <= 0:
+            return []
+        words = [f"{self._clients / passed_s:,.0f} clients/s"]
+        left_s = passed_s / (self.rounds - 1) * (of - self.rounds)
+        return [*words, f"{seconds(left_s)} left"] if left_s > 0 else words
 
 
 class LineProgress:
@@ -50,7 +65,6 @@ class LineProgress:
 
     def __init__(self) -> None:
         self._pace = Pace()
-        self._done = 0
 
     def began(self, job: Job, clients: int, executor: str, why: str) -> None:
         say(began_line(job, clients, executor, why))
@@ -65,13 +79,10 @@ class LineProgress:
         failed: int,
         elapsed_s: float,
     ) -> None:
-        self._done += 1
-        speed, left = self._pace.told(self._done, of, clients, elapsed_s)
-        if of > MOST_LINES and self._done < of and self._done % -(-of // MOST_LINES):
-            return
-        words = [f"round {self._done}/{of}", f"loss {fixed(loss)}", f"accuracy {fixed(accuracy)}"]
-        words += [f"{whole(failed)} failed"] if failed else []
-        say("  ".join([*words, *(word for word in (speed, left) if word)]))
+        pace = self._pace.told(of, clients, failed, elapsed_s)
+        done = self._pace.rounds
+        if done == of or done % -(-of // MOST_LINES) == 0:
+            say("  ".join([f"{done}/{of} rounds", *_facts(loss, accuracy, self._pace.failed), *pace]))
 
     def ended(self, result: Result) -> None: ...
 
@@ -82,15 +93,13 @@ class BarProgress:
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
         self._pace = Pace()
-        self._task = bar.add_task("setting up", total=None, facts="")
-        self._done = 0
-        self._failed = 0
+        self._task = bar.add_task("loading", total=None, facts="")
 
     def began(self, job: Job, clients: int, executor: str, why: str) -> None:
         from rich.text import Text
 
         self._bar.console.print(Text(began_line(job, clients, executor, why)))
-        self._bar.update(self._task, description=f"round 0/{job.train.rounds}", total=job.train.rounds)
+        self._bar.update(self._task, description=f"0/{job.train.rounds} rounds", total=job.train.rounds)
 
     def round_done(
         self,
@@ -102,17 +111,17 @@ class BarProgress:
         failed: int,
         elapsed_s: float,
     ) -> None:
-        self._done += 1
-        self._failed += failed
-        speed, left = self._pace.told(self._done, of, clients, elapsed_s)
-        words = [f"loss {fixed(loss)}", f"accuracy {fixed(accuracy)}", speed, left]
-        words += [f"{self._failed} failed"] if self._failed else []
-        facts = "  ".join(word for word in words if word)
-        self._bar.update(
-            self._task, completed=self._done, total=of, description=f"round {self._done}/{of}", facts=facts
-        )
+        pace = self._pace.told(of, clients, failed, elapsed_s)
+        done = self._pace.rounds
+        facts = "  ".join([*_facts(loss, accuracy, self._pace.failed), *pace])
+        self._bar.update(self._task, completed=done, total=of, description=f"{done}/{of} rounds", facts=facts)
 
     def ended(self, result: Result) -> None: ...
+
+
+def _facts(loss: float | None, accuracy: float | None, failed: int) -> list[str]:
+    words = [f"loss {fixed(loss)}", f"accuracy {fixed(accuracy)}"]
+    return [*words, f"{whole(failed)} failed"] if failed else words
 
 
 def began_line(job: Job, clients: int, executor: str, why: str) -> str:

@@ -9,8 +9,8 @@ from fedvitals.show.cli.options import add_dir, add_json, assignments, settings_
 
 if TYPE_CHECKING:
     from fedvitals.settings import Settings
-    from fedvitals.train.engine import Result
     from fedvitals.train.job import Job
+    from fedvitals.train.result import Result
 
 name = "run"
 summary = "run a job, recorded, with live progress"

@@ -51,10 +51,16 @@ def _draw(table: Table, out: Console, most: int | None) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    from fedvitals.show.tables import fitted
+
+    table = fitted(table, out.width)
     hidden = 0 if most is None else max(0, len(table.rows) - most)
     drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in table.columns:
-        drawn.add_column(Text(column), justify="left" if column in table.texts else "right", overflow="fold")
+        words = column in table.texts
+        drawn.add_column(
+            Text(column), justify="left" if words else "right", no_wrap=not words, overflow="fold" if words else "crop"
+        )
     for row in table.rows[hidden:]:
         drawn.add_row(*(Text(cell) for cell in row))  # Text, not str: a cell is never read as markup
     if table.title:

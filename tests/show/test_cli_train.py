@@ -1,0 +1,105 @@
+"""The commands that train: run and demo, with the real engine and a real store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedvitals.show.cli.main import main
+from fedvitals.store import SQLiteStore
+from fedvitals.vocabulary import Status
+
+Capture = pytest.CaptureFixture[str]
+KEYS = ["schema_version", "run", "rounds", "accuracy", "loss", "wall_s", "bytes_up", "bytes_down"]
+KEYS += ["weights_sha256", "findings"]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    """A small job in a file."""
+    path = tmp_path / "small.toml"
+    text = '[data]\nsource = "digits"\nclients = 6\n[train]\nrounds = 2\nclients_per_round = 3\nepochs = 1\n'
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def _last_line(capsys: Capture) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return document
+
+
+def test_run_records_and_says_what_comes_next(job: str, tmp_path: Path, capsys: Capture) -> None:
+    """Progress on stderr; result, place and next command on stdout; a finished run in the store."""
+    assert main(["run", job]) == 0
+    said = capsys.readouterr()
+    assert "2/2 rounds" in said.err
+    assert "accuracy" in said.out
+    assert said.out.splitlines()[-1].split() == ["next", "fedvitals", "show", "last", "--dir", str(tmp_path / "runs")]
+    assert [one.status for one in SQLiteStore(tmp_path / "runs").runs()] == [Status.FINISHED]
+
+
+def test_run_ends_with_one_line_of_json(job: str, capsys: Capture) -> None:
+    """With exactly the promised keys, and the run that `show last` then finds."""
+    assert main(["run", job, "--json", "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    result = json.loads(said.out)
+    assert list(result) == KEYS
+    assert result | {"schema_version": 1, "rounds": 2, "findings": []} == result
+    assert len(result["weights_sha256"]) == 64
+    assert main(["show", "last", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["id"] == result["run"]
+
+
+def test_run_takes_changes(job: str, capsys: Capture) -> None:
+    """`--set` changes keys of the job; a wrong one is refused before anything is loaded or written."""
+    assert main(["run", job, "--quiet", "--json", "--set", "train.rounds=1", "--set", "seed=7"]) == 0
+    assert _last_line(capsys)["rounds"] == 1
+    assert main(["run", job, "--set", "train.ruonds=1"]) == 2
+    assert capsys.readouterr().err.startswith("fedvitals: --set: train.ruonds")
+    assert main(["run", job, "--set", "train.rounds"]) == 2
+    assert "is not key=value" in capsys.readouterr().err
+
+
+def test_run_can_leave_no_trace(job: str, tmp_path: Path, capsys: Capture) -> None:
+    """`--no-record` trains the same model and writes nothing."""
+    assert main(["run", job, "--quiet", "--json"]) == 0
+    recorded = _last_line(capsys)
+    assert main(["run", job, "--quiet", "--json", "--no-record", "--dir", str(tmp_path / "none")]) == 0
+    bare = _last_line(capsys)
+    assert bare["run"] is None
+    assert bare["weights_sha256"] == recorded["weights_sha256"]
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_job_that_cannot_be_is_refused_in_one_line(tmp_path: Path, capsys: Capture) -> None:
+    """The file, the key and what would be right; exit code 2, no traceback, no run."""
+    path = tmp_path / "bad.toml"
+    path.write_text("[train]\nrounds = 0\n", encoding="utf-8")
+    assert main(["run", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"fedvitals: {path}: train.rounds = 0 is out of range")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_demo_shows_the_three_that_went_wrong(tmp_path: Path) -> None:
+    """Each injected fault's client is furthest from the others in the measure that it spoils."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fedvitals", "demo", "--dir", str(tmp_path / "demo")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = {line.partition("  ")[0]: line.partition("  ")[2].split() for line in done.stdout.splitlines()}
+    assert lines["lowest cosine to the others"][0] == "3"
+    assert lines["highest loss at its first steps"][0] == "7"
+    assert lines["longest training"][0] == "12"
+    assert "client 3   sign-flip" in done.stdout
+    assert f"fedvitals show last --dir {tmp_path / 'demo'}" in done.stdout
+    assert "Traceback" not in done.stderr
