@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from fedvitals.show.cli.bench import benches
 from fedvitals.show.cli.command import NAMES, load, parser_of
 
 name = "completion"
@@ -29,6 +31,7 @@ class Option(NamedTuple):
     flag: str
     help: str
     value: str  # what follows it: "" for nothing, "folder", or "other"
+    repeats: bool = False
 
 
 class Verb(NamedTuple):
@@ -50,11 +53,16 @@ def _verb(name: str) -> Verb:
     actions = parser_of(command)._actions  # argparse has no public way to read a parser back
     flags = [action for action in actions if action.option_strings]
     arguments = [action for action in actions if not action.option_strings]
-    options = [Option(action.option_strings[-1], action.help or "", _value(action)) for action in flags]
+    metavars = [str(action.metavar) for action in arguments]
     words = [str(word) for action in arguments for word in action.choices or ()]
-    metavars = [action.metavar for action in arguments]
-    words += ["last"] if "RUN" in metavars else []
-    return Verb(command.name, command.summary, tuple(options), tuple(words), files="JOB" in metavars)
+    words += [word for metavar in metavars for word in KNOWN_WORDS.get(metavar, list)()]
+    options = tuple(_option(action) for action in flags)
+    return Verb(command.name, command.summary, options, tuple(words), files="JOB" in metavars)
+
+
+def _option(action: argparse.Action) -> Option:
+    repeats = isinstance(action, argparse._AppendAction)
+    return Option(action.option_strings[-1], action.help or "", _value(action), repeats)
 
 
 def _value(action: argparse.Action) -> str:
@@ -120,7 +128,9 @@ if [ "$funcstack[1]" = _fedvitals ]; then _fedvitals "$@"; else compdef _fedvita
 
 def _zsh_case(verb: Verb) -> str:
     endings = {"": "", "folder": ":folder:_files -/", "other": ":value:"}
-    specs = [f"{one.flag}[{_zsh_text(one.help)}]{endings[one.value]}" for one in verb.options]
+    specs = [
+        f"{'*' if one.repeats else ''}{one.flag}[{_zsh_text(one.help)}]{endings[one.value]}" for one in verb.options
+    ]
     if verb.words:
         specs.append(f"1:word:({' '.join(verb.words)})")
     elif verb.files:
@@ -156,4 +166,5 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+KNOWN_WORDS: dict[str, Callable[[], Iterable[str]]] = {"RUN": lambda: ["last"], "NAME": benches}
 SCRIPTS = {"bash": bash, "zsh": zsh, "fish": fish}
