@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fedvitals.capture.governor import Governor
 from fedvitals.capture.tensors import Flattener, summarise
@@ -40,7 +41,7 @@ class GradientProbe:
             for parameter in self._parameters:
                 _watched[id(parameter)] = self
             if _handle is None and self._parameters:
-                _handle = torch.optim.optimizer.register_optimizer_step_pre_hook(_before_step)
+                _handle = register_optimizer_step_pre_hook(_before_step)
         return self
 
     def __exit__(self, *_: object) -> None:

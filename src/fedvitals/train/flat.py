@@ -64,7 +64,7 @@ class FlatModel:
         where = {layer.name: part for layer, part in zip(self.layers, self.slices, strict=True)}
         for name, parameter in self.module.named_parameters():
             part = where[name]
-            parameter.data = self.weights[part].view(parameter.shape)
+            parameter.data = _laid(self.weights[part], parameter.shape)
             if parameter.requires_grad:
                 parameter.grad = self.gradient[part].view(parameter.shape)
         for prefix, owner in self.module.named_modules():
@@ -72,6 +72,14 @@ class FlatModel:
                 name = f"{prefix}.{short}" if prefix else short
                 if name in where and buffer.is_floating_point():
                     owner._buffers[short] = self.weights[where[name]].view(buffer.shape)
+
+
+def _laid(values: Tensor, shape: torch.Size) -> Tensor:
+    """Values in a shape. Kernels over one channel are marked as channels-last, which for them is the same memory: the
+    convolution then gives its output channels-last, and pooling after it runs several times faster."""
+    if len(shape) == 4 and shape[1] == 1:
+        return values.as_strided(shape, (shape[2] * shape[3], 1, shape[3], 1))
+    return values.view(shape)
 
 
 def _slices(layers: tuple[Layer, ...]) -> tuple[slice, ...]:

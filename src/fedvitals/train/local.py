@@ -123,9 +123,11 @@ class LocalTrainer:
 
     def _rows(self, work: LocalWork, rows: Tensor) -> tuple[Tensor, Tensor]:
         if work.x is not None and work.y is not None:
-            return work.x[rows], work.y[rows]
-        mine = self._federation.train_rows[work.client][rows]
-        return self._federation.x[mine], self._federation.y[mine]
+            x, y = work.x[rows], work.y[rows]
+        else:
+            mine = self._federation.train_rows[work.client][rows]
+            x, y = self._federation.x[mine], self._federation.y[mine]
+        return (x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x), y
 
     def _hold_frozen(self, work: LocalWork) -> None:
         for number in work.frozen:

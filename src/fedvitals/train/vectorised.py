@@ -39,7 +39,7 @@ class BatchTrainer:
         self._spec = spec
         self._seed = seed
         self._full_steps = full_steps
-        self._model = batched_model(local.model)
+        self._model = batched_model(local.model, federation.x[0])
         self._sgd = LocalSGD.of(spec, local.model.trainable)
         self._layout = local.model.flattener.layout
         self._trainable = [i for i, layer in enumerate(local.model.layers) if layer.trainable]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from fedvitals.train.batched.layers import (
@@ -16,6 +17,7 @@ from fedvitals.train.batched.layers import (
     cross_entropy,
 )
 from fedvitals.train.flat import FlatModel
+from fedvitals.train.models import SequenceGRU, TokenGRU
 
 
 class Unbatchable(Exception):  # noqa: N818  # it is an answer, not an error: the reason is shown to the user
@@ -59,15 +61,37 @@ class Chain:
         return losses
 
 
-def batched_model(model: FlatModel) -> BatchedModel:
-    """The batched version of this model; Unbatchable with the reason when there is none."""
+def batched_model(model: FlatModel, row: Tensor) -> BatchedModel:
+    """The batched version of this model; Unbatchable with the reason when there is none. `row` is one of the data's."""
     _refuse_what_cannot_be(model.module)
     chain = _chain(model)
     if chain is not None:
         return chain
+    if isinstance(model.module, TokenGRU | SequenceGRU) and model.trainable is None:
+        from fedvitals.train.batched.recurrent import BatchedGRU
+
+        return BatchedGRU(model)
     from fedvitals.train.batched.functional import Vmapped
 
-    return Vmapped(model)
+    mapped = Vmapped(model)
+    _try(mapped, model, row)
+    return mapped
+
+
+def _try(mapped: BatchedModel, model: FlatModel, row: Tensor) -> None:
+    """Two clients with one row: what `vmap` cannot do shows here, and not in the middle of a round."""
+    weights = model.weights.expand(2, -1).clone()
+    try:
+        with torch.no_grad():
+            mapped.losses_and_gradient(
+                weights,
+                torch.zeros_like(weights),
+                row.expand(2, 1, *row.shape),
+                torch.zeros(2, 1, dtype=torch.int64),
+                1.0,
+            )
+    except Exception as error:
+        raise Unbatchable(f"torch.func.vmap cannot run it ({type(error).__name__}: {str(error)[:200]})") from error
 
 
 def _refuse_what_cannot_be(module: nn.Module) -> None:
