@@ -1,0 +1,43 @@
+"""What a benchmark gives: rows of a measured value, its spread, and the goal it is held to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement. `low` and `high` are its spread; `goal` None: only told."""
+
+    case: str
+    measure: str
+    value: float
+    low: float
+    high: float
+    unit: str
+    goal: float | None = None
+    at_least: bool = True  # False: the goal is a most
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is reached; None without one."""
+        if self.goal is None:
+            return None
+        return self.value >= self.goal if self.at_least else self.value <= self.goal
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median, and the 10th and 90th percentile."""
+    ordered = sorted(values)
+    return _percentile(ordered, 50), _percentile(ordered, 10), _percentile(ordered, 90)
+
+
+def _percentile(ordered: Sequence[float], percent: float) -> float:
+    if not ordered:
+        return math.nan
+    place = (len(ordered) - 1) * percent / 100
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
