@@ -1,0 +1,64 @@
+"""Big values beside the database: files named by the SHA-256 of their content, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedvitals.errors import StoreError
+
+_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+class BlobFolder:
+    """`blobs/ab/cdef...`: two levels, so that no folder grows beyond what tools can list."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path_of(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise StoreError(f"{name[:80]!r} cannot be the name of a blob: it is a SHA-256 in 64 hexadecimal digits")
+        return self.folder / name[:2] / name[2:]
+
+    def put(self, data: bytes) -> tuple[str, int]:
+        """Keep these bytes once; gives their name and how many bytes that added. Raises OSError."""
+        name = hashlib.sha256(data).hexdigest()
+        path = self.path_of(name)
+        if path.exists():
+            return name, 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        try:
+            partial.write_bytes(data)
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        return name, len(data)
+
+    def get(self, name: str) -> bytes:
+        path = self.path_of(name)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise StoreError(f"the blob {path} is missing: copy the whole folder of the run") from error
+        except OSError as error:
+            raise StoreError(f"the blob {path} cannot be read: {error.strerror or error}") from error
+        if hashlib.sha256(data).hexdigest() != name:
+            raise StoreError(f"the blob {path} is damaged (its content does not give its name): restore it from a copy")
+        return data
+
+    def files(self) -> Iterator[tuple[str, Path]]:
+        """Name and path of each blob that is there whole."""
+        if self.folder.is_dir():
+            for path in sorted(self.folder.glob("??/*")):
+                name = path.parent.name + path.name
+                if _NAME.fullmatch(name):
+                    yield name, path
+
+    def size_bytes(self) -> int:
+        return sum(path.stat().st_size for _, path in self.files())

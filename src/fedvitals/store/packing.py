@@ -1,0 +1,192 @@
+"""Arrays of statistics and sketches -> bytes of a row -> the same arrays, with the shapes that the layout says.
+
+Raw little-endian bytes, except for the numbers of the kept steps: they rise in nearly the same way in every row, so
+their differences deflate to almost nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedvitals.errors import StoreError
+from fedvitals.store.plain import to_json
+from fedvitals.vocabulary import STATISTICS, Layer, Layout, ModelBlock, StepBlock, UpdateBlock
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MAX_BLOCK_ROWS = 4096
+MAX_LAYERS = 100_000
+MAX_KEPT_STEPS = 4096
+UNIT_BUCKETS = 8
+Row = Sequence[Any]
+Value = TypeVar("Value", str, int)
+
+
+def layout_row(layout: Layout) -> tuple[Any, ...]:
+    layers = [[layer.name, list(layer.shape), layer.dtype, layer.size, layer.trainable] for layer in layout.layers]
+    return layout.id, to_json(layers), to_json(layout.sketch_buckets), layout.unit_layer, layout.units
+
+
+def layout_from(row: Row) -> Layout:
+    number, layers, buckets, unit_layer, units = row
+    try:
+        known = tuple(
+            Layer(name, tuple(map(int, shape)), dtype, size, trainable)
+            for name, shape, dtype, size, trainable in json.loads(layers)
+        )
+        return Layout(number, known, tuple(map(int, json.loads(buckets))), unit_layer, units)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StoreError(f"layout {number} is damaged ({error}): restore the run from a copy") from error
+
+
+def update_row(block: UpdateBlock, layout: Layout | None) -> tuple[Any, ...]:
+    """Refuses arrays that do not have the shapes the layout says: they could not be read back."""
+    rows = len(block.stats)
+    kept = 0 if block.losses is None else block.losses.shape[-1]
+    head = (block.id, block.round, block.layout, rows, kept)
+    if layout is None:
+        raise StoreError(f"UpdateBlock {block.id} names layout {block.layout}, which was not written before it")
+    shapes = update_shapes(layout, rows, kept)
+    parts = [_packed(getattr(block, name), dtype, shape, name) for name, (dtype, shape) in shapes.items()]
+    return (*head, *parts, None if block.loss_steps is None else _deflated(block.loss_steps, (rows, kept)))
+
+
+def update_shapes(layout: Layout, rows: int, kept: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Type and shape of each array of an UpdateBlock, but for `loss_steps`."""
+    layers, units = len(layout.layers), layout.units
+    return {
+        "stats": ("<f4", (rows, layers, len(STATISTICS))),
+        "nonfinite": ("<u4", (rows, layers)),
+        "sketches": ("<f2", (rows, sum(layout.sketch_buckets))),
+        "unit_norms": ("<f2", (rows, units)),
+        "unit_sums": ("<f2", (rows, units)),
+        "unit_sketches": ("|i1", (rows, units, UNIT_BUCKETS)),
+        "losses": ("<f4", (rows, kept)),
+    }
+
+
+def update_from(row: Row, layout: Layout) -> UpdateBlock:
+    number, round_number, layout_id, rows, kept, *parts = row
+    if not (0 <= rows <= MAX_BLOCK_ROWS and 0 <= kept <= MAX_KEPT_STEPS):
+        raise StoreError(f"statistics block {number} is damaged ({rows} rows of {kept} steps)")
+    shapes = update_shapes(layout, rows, kept)
+    arrays = {
+        name: _unpacked(data, dtype, shape, f"{name} of block {number}")
+        for data, (name, (dtype, shape)) in zip(parts, shapes.items(), strict=False)
+    }
+    steps = None if parts[-1] is None else _inflated(parts[-1], (rows, kept), f"steps of block {number}")
+    return UpdateBlock(number, round_number, layout_id, loss_steps=steps, **arrays)
+
+
+def model_row(block: ModelBlock, layout: Layout | None) -> tuple[Any, ...]:
+    layers = len(block.stats) if layout is None else len(layout.layers)
+    stats = _packed(block.stats, "<f4", (layers, len(STATISTICS)), "stats")
+    nonfinite = _packed(block.nonfinite, "<u4", (layers,), "nonfinite")
+    drifts = struct.pack("<d", block.drift_first), struct.pack("<d", block.drift_last)  # NaN stays NaN as bytes
+    return block.version, block.round, block.layout, stats, nonfinite, *drifts, block.fingerprint
+
+
+def model_from(row: Row, layout: Layout) -> ModelBlock:
+    version, round_number, layout_id, stats, nonfinite, first, last, fingerprint = row
+    where, layers = f"statistics of model version {version}", len(layout.layers)
+    if len(first) != 8 or len(last) != 8:
+        raise _damaged(where)
+    return ModelBlock(
+        version,
+        round_number,
+        layout_id,
+        _unpacked(stats, "<f4", (layers, len(STATISTICS)), where),
+        _unpacked(nonfinite, "<u4", (layers,), where),
+        struct.unpack("<d", first)[0],
+        struct.unpack("<d", last)[0],
+        fingerprint,
+    )
+
+
+def step_row(block: StepBlock, layout: Layout | None) -> tuple[Any, ...]:
+    rows, layers, fields = block.stats.shape
+    if not len(block.clients) == len(block.attempts) == len(block.steps) == rows:
+        raise StoreError(f"StepBlock of round {block.round} has {rows} rows, but not as many clients and steps")
+    if layout is not None:
+        layers = len(layout.layers)
+    stats = _packed(block.stats, "<f4", (rows, layers, fields), "stats")
+    names = to_json(block.clients), to_json(block.attempts), to_json(block.steps)
+    return block.round, block.layout, rows, fields, *names, stats
+
+
+def step_from(row: Row, layout: Layout) -> StepBlock:
+    round_number, layout_id, rows, fields, clients, attempts, steps, stats = row
+    where = f"gradient statistics of round {round_number}"
+    if not (0 <= rows <= MAX_BLOCK_ROWS and 0 < fields <= len(STATISTICS)):
+        raise _damaged(where)
+    return StepBlock(
+        round_number,
+        layout_id,
+        _values(clients, str, rows, where),
+        _values(attempts, int, rows, where),
+        _values(steps, int, rows, where),
+        _unpacked(stats, "<f4", (rows, len(layout.layers), fields), where),
+    )
+
+
+def _values(text: str, kind: type[Value], rows: int, where: str) -> tuple[Value, ...]:
+    try:
+        values = tuple(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _damaged(where) from error
+    if len(values) != rows or not all(isinstance(value, kind) for value in values):
+        raise _damaged(where)
+    return values
+
+
+def _packed(array: NDArray[Any] | None, dtype: str, shape: tuple[int, ...], name: str) -> bytes | None:
+    import numpy as np
+
+    if array is None:
+        return None
+    if array.shape != shape:
+        raise StoreError(f"{name} has the shape {array.shape}, the layout says {shape}")
+    return np.ascontiguousarray(array, dtype=dtype).tobytes()
+
+
+def _unpacked(data: bytes | None, dtype: str, shape: tuple[int, ...], where: str) -> Any:
+    import numpy as np
+
+    if data is None:
+        return None
+    wanted = np.dtype(dtype)
+    if len(data) != wanted.itemsize * int(np.prod(shape, dtype=np.int64)):
+        raise _damaged(where)
+    return np.frombuffer(data, dtype=wanted).reshape(shape)
+
+
+def _deflated(steps: NDArray[Any], shape: tuple[int, ...]) -> bytes:
+    import numpy as np
+
+    if steps.shape != shape:
+        raise StoreError(f"loss_steps has the shape {steps.shape}, losses say {shape}")
+    differences = steps.astype("<i4")
+    np.subtract(steps[:, 1:], steps[:, :-1], out=differences[:, 1:], dtype=np.int32)  # overflow undoes itself in cumsum
+    return zlib.compress(differences.tobytes(), 1)
+
+
+def _inflated(data: bytes, shape: tuple[int, int], where: str) -> Any:
+    import numpy as np
+
+    size = 4 * shape[0] * shape[1]
+    try:
+        inflater = zlib.decompressobj()
+        raw = inflater.decompress(data, size + 1)  # one more than there may be: a bomb stays unopened
+    except zlib.error as error:
+        raise _damaged(where) from error
+    differences = _unpacked(raw, "<i4", shape, where)
+    return np.cumsum(differences, axis=1, dtype=np.int32)
+
+
+def _damaged(where: str) -> StoreError:
+    return StoreError(f"the {where} is damaged: restore the run from a copy")

@@ -1,0 +1,262 @@
+"""The one writer thread of a run: takes records at once, writes them in batches, never hurts who hands them over.
+
+The queue is bounded by bytes. What does not fit, or comes after the medium failed, is dropped and counted. Everything
+put in is on disk after at most one interval and one batch, so a killed process loses less than half a second.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fedvitals.store.journal import BadRecordError
+from fedvitals.store.protocol import Journal
+from fedvitals.vocabulary import Blob, Record, ResourceSample, Span, StepBlock, UpdateBlock
+
+BATCH_BYTES = 8 << 20  # of one transaction: more would keep readers and the queue waiting
+DETAILS = frozenset((UpdateBlock, StepBlock, Span, ResourceSample, Blob))  # given up first, when the run grows too big
+
+
+_writers: weakref.WeakSet[BackgroundWriter] = weakref.WeakSet()
+_left_alone: list[Journal] = []  # of the parent, in a forked child: closing one here could touch the parent's file
+
+
+@dataclass(frozen=True, slots=True)
+class _BlobJob:
+    """Bytes to keep, and how to speak of them once they have a name."""
+
+    data: bytes | Callable[[], bytes]
+    describe: Callable[[str], Blob]
+
+
+Work = Sequence[Record] | _BlobJob | threading.Event  # an event is set once all before it is on disk
+
+
+class BackgroundWriter:
+    """Feeds a journal from its own daemon thread. `put` costs about a microsecond, never waits and never raises."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        queue_bytes: int,
+        flush_every_s: float = 0.2,
+        max_bytes: int | None = None,
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        self.dropped: dict[str, int] = Counter()
+        self.cpu_s = 0.0  # of the writer thread
+        self.memory_bytes = 0  # queued or being written
+        self._journal = journal
+        self._queue_bytes = queue_bytes
+        self._flush_every_s = flush_every_s
+        self._max_bytes = max_bytes
+        self._on_trouble = on_trouble
+        self._queue: deque[tuple[Work, int]] = deque()
+        self._lock = threading.RLock()  # reentrant: a signal handler or a destructor may log while we hold it
+        self._wake = threading.Event()
+        self._closing = False
+        self._dead = False  # the medium failed, or this is a forked child's copy
+        self._told: set[str] = set()
+        _writers.add(self)
+        self._thread = threading.Thread(target=self._work, name="fedvitals-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, records: Sequence[Record], size_bytes: int) -> bool:
+        """Hand these over; False when they were dropped. They must not change afterwards."""
+        return self._enqueue(records, size_bytes)
+
+    def put_blob(self, data: bytes | Callable[[], bytes], size_bytes: int, describe: Callable[[str], Blob]) -> bool:
+        """Hand over bytes, or what makes them in the writer's thread; `describe` turns their name into the record."""
+        return self._enqueue(_BlobJob(data, describe), size_bytes)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all that was put before is on disk; False when that takes longer, or cannot be."""
+        done = threading.Event()
+        if not self._enqueue(done, 0):
+            return False
+        self._wake.set()
+        return done.wait(timeout_s) and not self._dead
+
+    def close(self, timeout_s: float) -> bool:
+        """Write what is left and end the thread; False when that takes longer. Nothing is taken after."""
+        with self._lock:
+            self._closing = True
+        self._wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _enqueue(self, work: Work, size_bytes: int) -> bool:
+        if self._dead:
+            return self._drop(work)
+        with self._lock:
+            queued = self.memory_bytes + size_bytes
+            if self._closing or queued > self._queue_bytes:
+                return self._drop(work)
+            self._queue.append((work, size_bytes))
+            self.memory_bytes = queued
+        if queued > self._queue_bytes >> 2:
+            self._wake.set()
+        return True
+
+    def _drop(self, work: Work) -> bool:
+        with self._lock:
+            for name in _kinds(work):
+                self.dropped[name] = self.dropped.get(name, 0) + 1
+        return False
+
+    def _work(self) -> None:
+        """The thread: wait, write all there is, until closed or the medium fails."""
+        try:
+            while not self._dead:
+                last = self._closing
+                if not last:
+                    self._wake.wait(self._flush_every_s)
+                self._wake.clear()
+                self._write_queued()
+                self.cpu_s = time.thread_time()
+                if last:
+                    break
+        finally:
+            with suppress(Exception):  # nothing is left to tell
+                self._journal.close()
+            self.cpu_s = time.thread_time()
+
+    def _write_queued(self) -> None:
+        try:
+            written = False
+            while batch := self._take():
+                self._write(batch)
+                written = True
+            if not written:
+                self._journal.append([])  # lets the journal show that the writer lives, and see that its file is there
+        except Exception as error:
+            self._fail(str(error))
+
+    def _take(self) -> list[tuple[Work, int]]:
+        batch: list[tuple[Work, int]] = []
+        size = 0
+        while self._queue and size < BATCH_BYTES:
+            batch.append(self._queue.popleft())
+            size += batch[-1][1]
+        return batch
+
+    def _write(self, batch: list[tuple[Work, int]]) -> None:
+        """One transaction. What cannot be written is counted before the error goes on."""
+        records: list[Record] = []
+        rest = deque(work for work, _ in batch)
+        try:
+            self._check_size()
+            while rest:
+                records += self._records_of(rest[0])
+                rest.popleft()
+            self._append(records)
+        except Exception:
+            for lost in (records, *rest):
+                self._drop(lost)
+            raise
+        finally:
+            with self._lock:
+                self.memory_bytes -= sum(size for _, size in batch)
+            _set_events(batch)
+
+    def _records_of(self, work: Work) -> Sequence[Record]:
+        if isinstance(work, threading.Event):
+            return ()
+        if isinstance(work, _BlobJob):
+            return self._kept_blob(work)
+        if not self._full:
+            return work
+        details = [record for record in work if type(record) in DETAILS]
+        self._drop(details)
+        return [record for record in work if type(record) not in DETAILS]
+
+    def _kept_blob(self, job: _BlobJob) -> Sequence[Record]:
+        if self._full:
+            self._drop(job)
+            return ()
+        try:
+            data = job.data if isinstance(job.data, bytes) else job.data()
+        except Exception as error:  # the caller's own code: the medium is fine
+            self._drop(job)
+            self._tell("blob", f"a blob could not be made and is left out: {type(error).__name__}: {error}")
+            return ()
+        return (job.describe(self._journal.put_blob(data)),)
+
+    def _append(self, records: Sequence[Record]) -> None:
+        try:
+            self._journal.append(records)
+        except BadRecordError as error:
+            self._tell("record", f"a record is left out of the run: {error}")
+            self._append_singly(records)
+
+    def _append_singly(self, records: Sequence[Record]) -> None:
+        for record in records:
+            try:
+                self._journal.append((record,))
+            except BadRecordError:
+                self._drop((record,))
+
+    @property
+    def _full(self) -> bool:
+        return "size" in self._told
+
+    def _check_size(self) -> None:
+        if self._max_bytes is not None and not self._full and self._journal.size_bytes() > self._max_bytes:
+            self._tell(
+                "size",
+                f"the run has grown beyond {self._max_bytes / 1e6:,.0f} MB: only scalars are recorded from here on; "
+                "max_mb allows more",
+            )
+
+    def _fail(self, message: str) -> None:
+        with self._lock:
+            self._dead = True
+            left, self._queue = self._queue, deque()
+            self.memory_bytes = 0
+        for work, _ in left:
+            self._drop(work)
+        _set_events(left)
+        self._tell("medium", f"recording has stopped, the training goes on: {message}")
+
+    def _tell(self, topic: str, message: str) -> None:
+        if topic not in self._told:
+            self._told.add(topic)
+            with suppress(Exception):  # a warning that cannot be given must not end the writer
+                self._on_trouble(message)
+
+    def _become_inert(self) -> None:
+        """In a forked child: there is no thread here, and the file is the parent's."""
+        self._dead = True
+        self._lock = threading.RLock()  # the old one may have been held by a thread that is not here
+        self._queue = deque()
+        self.memory_bytes = 0
+        _left_alone.append(self._journal)
+
+
+def _kinds(work: Work) -> list[str]:
+    if isinstance(work, threading.Event):
+        return []
+    return [Blob.__name__] if isinstance(work, _BlobJob) else [type(record).__name__ for record in work]
+
+
+def _set_events(batch: Iterable[tuple[Work, int]]) -> None:
+    for work, _ in batch:
+        if isinstance(work, threading.Event):
+            work.set()
+
+
+def _disown() -> None:
+    for writer in list(_writers):
+        writer._become_inert()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown)
