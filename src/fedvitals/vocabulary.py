@@ -63,12 +63,16 @@ class Level(StrEnum):
 
 
 class Severity(StrEnum):
+    """How bad a finding is."""
+
     INFO = "info"
     WARNING = "warning"
     CRITICAL = "critical"
 
 
 class Grade(StrEnum):
+    """How sure a finding is: an exact rule, an accusation, or a suspicion."""
+
     CERTAIN = "certain"
     ACCUSED = "accused"
     SUSPECT = "suspect"

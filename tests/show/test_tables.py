@@ -54,10 +54,10 @@ def test_a_round_that_broke_says_why() -> None:
 def test_clients_are_told_by_the_middle_of_their_rounds() -> None:
     """One row a client, in the order people count; one wild round does not move it."""
     own = [participation("10", number, update_norm=norm) for number, norm in enumerate((1.0, 2.0, 900.0))]
-    other = participation("9", 0, outcome=Outcome.FAILED, update_norm=None)
+    other = participation("9", 0, outcome=Outcome.FAILED, update_norm=None, wire_bytes_up=None)
     table = clients_table([*own, other])
     assert [row[0] for row in table.rows] == ["9", "10"]
-    assert _cells(table, 0) | {"rounds": "1", "used": "0", "failed": "1", "norm": "-"} == _cells(table, 0)
+    assert _cells(table, 0) | {"rounds": "1", "used": "0", "failed": "1", "norm": "-", "sent": "-"} == _cells(table, 0)
     assert _cells(table, 1) | {"rounds": "3", "used": "3", "norm": "2.000", "sent": "4.5 kB"} == _cells(table, 1)
 
 

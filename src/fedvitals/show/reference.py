@@ -133,8 +133,7 @@ def commands_page() -> str:
     introduction = (
         "Results go to stdout, talk to stderr. Exit codes: 0 done; 1 done, and the answer is no; 2 could not do what "
         "was asked; 130 interrupted. `--json` documents carry `schema_version` 1; NaN and infinity become `null`. "
-        "Colour is used at a terminal only, and not with `NO_COLOR`. `RUN` is a run's id, the start of it, its name, or "
-        "`last`."
+        "Colour is used at a terminal only, and not with `NO_COLOR`."
     )
     return page("Commands", introduction, *(_command(name) for name in NAMES))
 
@@ -187,15 +186,16 @@ def _text(path: Path) -> str | None:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fedvitals.show.reference", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is stale")
+    parser.add_argument("--to", metavar="FOLDER", type=Path, default=FOLDER, help="where the pages are")
     args = parser.parse_args(argv)
-    old = stale()
+    old = stale(args.to)
     for name in old:
         if args.check:
-            print(f"stale: {FOLDER / name}", file=sys.stderr)
+            print(f"stale: {args.to / name}", file=sys.stderr)
         else:
-            FOLDER.mkdir(parents=True, exist_ok=True)
-            (FOLDER / name).write_text(PAGES[name](), encoding="utf-8")
-            print(f"written: {FOLDER / name}")
+            args.to.mkdir(parents=True, exist_ok=True)
+            (args.to / name).write_text(PAGES[name](), encoding="utf-8")
+            print(f"written: {args.to / name}")
     return 1 if args.check and old else 0
 
 

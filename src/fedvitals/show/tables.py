@@ -112,7 +112,7 @@ def clients_table(participations: Iterable[Participation]) -> Table:
                 fixed(middle(one.cosine for one in own), 2),
                 whole(sum(one.nonfinite or 0 for one in own)),
                 seconds(middle(one.train_s for one in own)),
-                size(sum(one.wire_bytes_up or 0 for one in own)),
+                size(_total(one.wire_bytes_up for one in own)),
             )
         )
     columns = (
@@ -213,6 +213,12 @@ def middle(values: Iterable[float | None]) -> float | None:
     if not there:
         return None
     return there[half] if len(there) % 2 else (there[half - 1] + there[half]) / 2
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    """The sum of what is there; None, not 0, when nobody counted."""
+    there = [value for value in values if value is not None]
+    return sum(there) if there else None
 
 
 def by_client(participations: Iterable[Participation]) -> dict[str, list[Participation]]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="RUN", help="a run's id or name, or `last` for the newest")
+    parser.add_argument("id", metavar="RUN", help="a run's id, the start of it, its name, or `last`")
 
 
 def add_json(parser: argparse.ArgumentParser, what: str = "print JSON instead of tables") -> None:
