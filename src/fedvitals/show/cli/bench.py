@@ -104,16 +104,9 @@ def rows_table(rows: Sequence[Row]) -> Table:
             f"{number(row.low, 4)} .. {number(row.high, 4)}",
             safe(row.unit),
             "" if row.goal is None else f"{'at least' if row.at_least else 'at most'} {number(row.goal, 4)}",
-            "" if row.goal is None else "met" if met(row) else "MISSED",
+            {None: "", True: "met", False: "MISSED"}[row.met],
         )
         for row in rows
     ]
     columns = ("case", "measure", "value", "low .. high", "unit", "goal", "")
     return Table("", columns, tuple(drawn), frozenset({"case", "measure", "unit", "goal", ""}))
-
-
-def met(row: Row) -> bool:
-    """A value that is not a number meets nothing."""
-    if row.goal is None:
-        return True
-    return bool(row.value >= row.goal) if row.at_least else bool(row.value <= row.goal)
