@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedvitals.errors import FedvitalsError, nearest
@@ -60,6 +59,8 @@ def _measured(bench: str, *, quick: bool) -> Sequence[Row]:
 
 def benches() -> dict[str, str]:
     """Name and question of each bench, read from the files: importing them all would load torch."""
+    from pathlib import Path
+
     import fedvitals.bench
 
     found = {}

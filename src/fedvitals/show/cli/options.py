@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fedvitals.errors import FedvitalsError
-from fedvitals.settings import Settings, resolve
 
 if TYPE_CHECKING:
+    from fedvitals.settings import Settings
     from fedvitals.store.protocol import RunReader, Store
 
 
@@ -28,6 +28,8 @@ def add_dir(parser: argparse.ArgumentParser) -> None:
 
 def settings_of(args: argparse.Namespace, **flags: Any) -> Settings:
     """The settings in force, with this command line's flags."""
+    from fedvitals.settings import resolve
+
     if getattr(args, "dir", None) is not None:
         flags["dir"] = args.dir
     return resolve(flags=flags)
