@@ -202,6 +202,19 @@ def test_stale_updates_are_the_clients_own_old_ones() -> None:
     assert sent == [0, 0, 0, 0, 1, 2, 3]
 
 
+def test_each_stale_fault_goes_back_its_own_way() -> None:
+    """A client that is first three and later one participation behind sends exactly those, not its oldest."""
+    injector = _injector(
+        FaultSpec("stale-update", ("3",), until_round=4), FaultSpec("stale-update", ("3",), from_round=5, strength=1)
+    )
+    sent = []
+    for attempt in range(7):
+        update = torch.full((4,), float(attempt))
+        sent.append(float(injector.tamper("3", attempt, attempt, update)[0]))
+        injector.observe("3", update)
+    assert sent == [0, 0, 0, 0, 1, 4, 5]
+
+
 def test_a_client_that_turns_stale_remembers_its_honest_past() -> None:
     """Updates observed before the fault began are sent again, as copies that a later change cannot reach."""
     injector = _one("stale-update", from_round=2, strength=1)

@@ -91,6 +91,23 @@ def test_names_that_are_not_unique_or_empty(tmp_path: Path) -> None:
         assert build(Job.from_dict({"data": data, "train": {"clients_per_round": 2}})).clients == ids
 
 
+def test_the_digest_tells_where_one_client_ends(tmp_path: Path) -> None:
+    """The same rows in the same order, cut elsewhere, are another federation."""
+    digests = set()
+    for first in (20, 30, 44):
+        source = _npz(tmp_path, client=np.repeat([0, 1], [first, 64 - first]))
+        data = {"source": source, "partition": "natural", "clients": 0, "holdout": 0}
+        digests.add(build(Job.from_dict({"data": data, "train": {"clients_per_round": 1}})).digest)
+    assert len(digests) == 3
+
+
+def test_clients_of_one_size_hold_out_other_places() -> None:
+    """Which rows are kept back is drawn for each client, not once for all."""
+    federation = _built(source="synthetic", partition="natural", clients=5, rows=50)
+    places = {tuple((rows - 50 * index).tolist()) for index, rows in enumerate(federation.holdout_rows)}
+    assert len(places) == 5
+
+
 def test_a_cohort_larger_than_the_clients_that_the_data_has(tmp_path: Path) -> None:
     """With all natural clients the number is known only now."""
     job = {"data": {"source": _npz(tmp_path), "partition": "natural", "clients": 0}}

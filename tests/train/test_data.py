@@ -112,7 +112,9 @@ def test_bytes_are_images_channels_first(tmp_path: Path) -> None:
     assert np.allclose(rows.x[5, 2, 1, 3] * 255, x[5, 1, 3, 2])
     grey = load(_npz(tmp_path, x_train=x[..., 0], y_train=y, x_test=x[..., 0], y_test=y), 1, "cnn")
     assert grey.x.shape == (20, 1, 4, 6)
-    assert load(_npz(tmp_path, x_train=x, y_train=y, x_test=x, y_test=y), 1, "gru").x.shape == (20, 4, 18)
+    series = load(_npz(tmp_path, x_train=x, y_train=y, x_test=x, y_test=y), 1, "gru")
+    assert series.x.shape == (20, 4, 18)
+    assert np.allclose(series.x[5, 1].reshape(3, 6) * 255, x[5, 1].T)  # step 1 is row 1, one colour after the other
 
 
 def test_a_gru_reads_an_image_row_by_row(tmp_path: Path) -> None:
@@ -134,8 +136,9 @@ def test_tokens(tmp_path: Path) -> None:
     assert load(_npz(tmp_path, x_train=x, y_train=y, x_test=x, y_test=y), 1, "mlp").kind == "vector"
     with pytest.raises(DataError, match=r"tokens, which mlp cannot read; take model.kind = .gru."):
         load(_npz(tmp_path, x_train=x, y_train=y, x_test=x, y_test=y, vocab=list("abcdefg")), 1, "mlp")
-    with pytest.raises(DataError, match="tokens run from 0 to 4; right is 0 to 2"):
-        load(_npz(tmp_path, x_train=x, y_train=y, x_test=x, y_test=y, vocab=list("abc")), 1, "gru")
+    assert load(_npz(tmp_path, x_train=x, y_train=y, x_test=x, y_test=y, vocab=list("abcde")), 1, "gru").vocabulary == 5
+    with pytest.raises(DataError, match="tokens run from 0 to 4; right is 0 to 3"):
+        load(_npz(tmp_path, x_train=x, y_train=y, x_test=x, y_test=y, vocab=list("abcd")), 1, "gru")
 
 
 def test_scaling_of_floats(tmp_path: Path) -> None:

@@ -140,7 +140,11 @@ FAULT = st.sampled_from([kind for kind, fault in BY_KIND.items() if not fault.on
     lambda kind: {"kind": kind, "share": 0.5, "from_round": 3, "until_round": 7}
 )
 JOBS = st.fixed_dictionaries(
-    {}, optional={"seed": st.integers(0, 2**63 - 1), "faults": st.lists(FAULT, max_size=2)}
+    {},
+    optional={
+        "seed": st.integers(0, 2**63 - 1),
+        "faults": st.lists(FAULT, max_size=2, unique_by=lambda fault: fault["kind"]),
+    },
 ).flatmap(lambda top: st.fixed_dictionaries({title: _section(title) for title in SECTIONS}).map(lambda s: {**top, **s}))
 
 

@@ -51,8 +51,6 @@ def _dirichlet(data: DataSpec, y: Numbers, generator: np.random.Generator) -> li
     for label in np.unique(y):
         members = generator.permutation(np.flatnonzero(y == label))
         shares = generator.dirichlet(np.full(data.clients, data.alpha))
-        if not np.isfinite(shares).all() or shares.sum() <= 0:  # so small an alpha that the draw underflowed
-            shares = np.eye(data.clients)[generator.integers(data.clients)]
         for pile, part in zip(dealt, _cut(members, shares), strict=True):
             pile.append(part)
     return [np.concatenate(pile) for pile in dealt]
@@ -112,7 +110,7 @@ def _repair(dealt: list[Numbers], least: int, generator: np.random.Generator) ->
                 heapq.heappush(largest, (-len(dealt[donor]), donor))
                 continue
             next_size = -largest[0][0] if largest else 0
-            give = max(1, min(missing, -size - max(next_size, least)))
+            give = max(1, min(missing, -size - next_size))  # there are rows for all, so the donor keeps enough
             mixed = generator.permutation(dealt[donor])
             dealt[index] = np.concatenate([dealt[index], mixed[:give]])
             dealt[donor] = mixed[give:]
