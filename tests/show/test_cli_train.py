@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from fedvitals.settings import Settings
 from fedvitals.show.cli.main import main
+from fedvitals.show.cli.options import next_command
 from fedvitals.store import SQLiteStore
 from fedvitals.vocabulary import Status
 
@@ -39,7 +42,7 @@ def test_run_records_and_says_what_comes_next(job: str, tmp_path: Path, capsys: 
     said = capsys.readouterr()
     assert "2/2 rounds" in said.err
     assert "accuracy" in said.out
-    assert said.out.splitlines()[-1].split() == ["next", "fedvitals", "show", "last", "--dir", str(tmp_path / "runs")]
+    assert said.out.splitlines()[-1].startswith("next ")
     assert [one.status for one in SQLiteStore(tmp_path / "runs").runs()] == [Status.FINISHED]
 
 
@@ -89,17 +92,38 @@ def test_a_job_that_cannot_be_is_refused_in_one_line(tmp_path: Path, capsys: Cap
 
 
 def test_the_demo_shows_the_three_that_went_wrong(tmp_path: Path) -> None:
-    """Each injected fault's client is furthest from the others in the measure that it spoils."""
-    done = subprocess.run(
-        [sys.executable, "-m", "fedvitals", "demo", "--dir", str(tmp_path / "demo")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """Each injected fault's client is furthest from the others in what it spoils; the next command works as said."""
+    environment = {key: value for key, value in os.environ.items() if key != "FEDVITALS_DIR"}
+    demo = [sys.executable, "-m", "fedvitals", "demo", "--dir", str(tmp_path / "demo")]
+    done = subprocess.run(demo, capture_output=True, text=True, check=True, env=environment)
     lines = {line.partition("  ")[0]: line.partition("  ")[2].split() for line in done.stdout.splitlines()}
     assert lines["lowest cosine to the others"][0] == "3"
     assert lines["highest loss at its first steps"][0] == "7"
     assert lines["longest training"][0] == "12"
     assert "client 3   sign-flip" in done.stdout
-    assert f"fedvitals show last --dir {tmp_path / 'demo'}" in done.stdout
     assert "Traceback" not in done.stderr
+    following = next(line for line in done.stdout.splitlines() if line.startswith("next "))
+    shown = subprocess.run(following.split()[1:], capture_output=True, text=True, check=True, env=environment)
+    assert "20 clients, 400 participations" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("found", "argv0", "folder", "said"),
+    [
+        (True, "x", ".fedvitals", "fedvitals show last"),
+        (True, "x", "runs", "fedvitals show last --dir runs"),
+        (False, "bin/fedvitals", ".fedvitals", "bin/fedvitals show last"),
+        (False, "bin/nothing", ".fedvitals", " -m fedvitals show last"),
+    ],
+)
+def test_the_next_command_can_be_typed(
+    found: bool, argv0: str, folder: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name where the shell finds it, else by the path that this one was started with."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "fedvitals").touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDVITALS_DIR")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin") if found else "")
+    monkeypatch.setattr(sys, "argv", [argv0])
+    assert next_command("show last", Settings(dir=folder)).endswith(said)

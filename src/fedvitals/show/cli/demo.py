@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from fedvitals.show.cli.options import add_dir, settings_of
+from fedvitals.show.cli.options import add_dir, next_command, settings_of
 
 if TYPE_CHECKING:
     from fedvitals.settings import Settings
@@ -81,8 +81,6 @@ def _tell(job: Job, settings: Settings, run_id: str) -> None:
     print("\nwhat had been injected, from round 5 on")
     for fault in job.faults:
         print(f"  client {', '.join(fault.clients):<3} {fault.kind}")
-    where = safe(settings.store or f"{settings.dir}/{run_id}")
-    flag = "" if settings.dir == ".fedvitals" else f" --dir {safe(settings.dir)}"
-    print(f"\nthe run lies in {where}")
-    print(f"next   fedvitals show last{flag}")
-    print(f"       fedvitals show last --client 3{flag}")
+    print(f"\nthe run lies in {safe(settings.store or f'{settings.dir}/{run_id}')}")
+    print(f"next   {next_command('show last', settings)}")
+    print(f"       {next_command('show last --client 3', settings)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,28 @@ def opened(args: argparse.Namespace) -> Iterator[RunReader]:
         yield reader
     finally:
         reader.close()
+
+
+def next_command(words: str, settings: Settings) -> str:
+    """A command to type next, as it works from here: from the environment that is in use, on the same folder."""
+    from fedvitals.settings import BY_NAME
+    from fedvitals.show.words import safe
+
+    elsewhere = settings.dir != BY_NAME["dir"].default and "FEDVITALS_DIR" not in os.environ
+    return f"{_program()} {words}" + (f" --dir {safe(settings.dir)}" if elsewhere else "")
+
+
+def _program() -> str:
+    """`fedvitals` where the shell would find it, else the way this process was started."""
+    import shutil
+    import sys
+
+    if shutil.which("fedvitals"):
+        return "fedvitals"
+    started = os.path.relpath(sys.argv[0])
+    if os.path.basename(started) == "fedvitals" and os.access(started, os.X_OK):
+        return started
+    return f"{os.path.relpath(sys.executable)} -m fedvitals"
 
 
 def positive(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from fedvitals.show.cli.options import add_dir, add_json, assignments, settings_of
+from fedvitals.show.cli.options import add_dir, add_json, assignments, next_command, settings_of
 
 if TYPE_CHECKING:
     from fedvitals.settings import Settings
@@ -89,5 +89,5 @@ def result_lines(job: Job, result: Result, settings: Settings) -> list[tuple[str
     return [
         *lines,
         ("run", f"{safe(result.run_id)} in {safe(settings.store or settings.dir)}"),
-        ("next", "fedvitals show last" + ("" if settings.dir == ".fedvitals" else f" --dir {safe(settings.dir)}")),
+        ("next", next_command("show last", settings)),
     ]
