@@ -9,11 +9,12 @@ record that is written again takes the place it had, so the order of arrival sta
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fedvitals.errors import StoreError
 from fedvitals.store import columns
@@ -28,6 +29,7 @@ _LOW_BITS = 0xFFFF_FFFF
 _LOW_63_BITS = (1 << 63) - 1
 
 Row = tuple[Any, ...]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,25 +111,24 @@ class BlockWriter:
             self._tail = ([], []) if full else (some_keys, some)
 
     def _store(self, block: int, keys: Sequence[int], fields: Sequence[columns.Column]) -> None:
-        rounds = _extremes(fields[self._kind.round_field])
+        head = (block, len(keys), *_extremes(fields[self._kind.round_field]), pack_keys(keys))
         packed = columns.pack(fields, self._kind.sql_types)
-        self._connection.execute(
-            f"INSERT OR REPLACE INTO {self._kind.table} VALUES (?, ?, ?, ?, ?, ?)",
-            (block, len(keys), *rounds, pack_keys(keys), packed),
-        )
+        self._connection.execute(f"INSERT OR REPLACE INTO {self._kind.table} VALUES (?, ?, ?, ?, ?)", head)
+        self._connection.execute(f"INSERT OR REPLACE INTO {self._kind.table}_columns VALUES (?, ?)", (block, packed))
 
     def _replace_before(self, block: int, late: dict[tuple[int, Any], Row]) -> int:
         """Replace, and strike off, those that are in the block before this one; gives its id, 0 if there is none."""
         found = self._connection.execute(
-            f"SELECT id, rows, keys, columns FROM {self._kind.table} WHERE id < ? ORDER BY id DESC LIMIT 1", (block,)
+            f"SELECT id, rows, keys FROM {self._kind.table} WHERE id < ? ORDER BY id DESC LIMIT 1", (block,)
         ).fetchone()
         if found is None:
             return 0
-        number, count, keys = int(found[0]), int(found[1]), unpack_keys(found[2], found[1])
+        number, keys = int(found[0]), unpack_keys(found[2], found[1])
         if not {key for key, _ in late}.isdisjoint(keys):
-            rows = list(zip(*columns.unpack(found[3], count, len(self._kind.sql_types)), strict=True))
             skipped = self._kind.skipped
-            changed = [late.pop((key, row[0]), (None,) * skipped + row) for key, row in zip(keys, rows, strict=True)]
+            ((_, fields),) = _unpacked(self._connection, self._kind, [(number, keys)])
+            pairs = zip(keys, zip(*fields, strict=True), strict=True)
+            changed = [late.pop((key, row[0]), (None,) * skipped + row) for key, row in pairs]
             self._store(number, keys, list(zip(*changed, strict=True))[skipped:])
         return number
 
@@ -152,37 +153,59 @@ def unpack_keys(data: bytes, rows: int) -> tuple[int, ...]:
     return struct.unpack(f"<{rows}q", data)
 
 
-def read_blocks(
-    connection: sqlite3.Connection, kind: BlockKind, round: int | None = None
-) -> Iterator[tuple[tuple[int, ...], list[columns.Column]]]:
+Block = tuple[tuple[int, ...], list[columns.Column]]
+
+
+def read_blocks(connection: sqlite3.Connection, kind: BlockKind, round: int | None = None) -> Iterator[Block]:
     """Keys and columns (but the skipped) of all blocks, or of those that may hold this round."""
-    after = 0
-    while True:
-        found = connection.execute(
-            f"SELECT id, rows, keys, columns FROM {kind.table} WHERE id > ?1"
-            " AND (?2 IS NULL OR low_round <= ?2 AND high_round >= ?2) ORDER BY id LIMIT 16",
-            (after, None if round is None else clamped(round)),
-        ).fetchall()
-        if not found:
-            return
-        for _, count, keys, data in found:
-            yield unpack_keys(keys, count), columns.unpack(data, count, len(kind.sql_types))
-        after = found[-1][0]
+    heads = f"SELECT id, rows, keys FROM {kind.table}"
+    if round is None:
+        found = connection.execute(f"{heads} ORDER BY id").fetchall()
+    else:
+        number = clamped(round)
+        where = "WHERE low_round <= ? AND high_round >= ? ORDER BY id"
+        found = connection.execute(f"{heads} {where}", (number, number)).fetchall()
+    return _unpacked(connection, kind, [(block, unpack_keys(keys, rows)) for block, rows, keys in found])
 
 
-def read_client(connection: sqlite3.Connection, client: int) -> Iterator[list[columns.Column]]:
-    """One client's participations in the order of arrival: the columns (but the client) of some rows at a time."""
+def _unpacked(
+    connection: sqlite3.Connection, kind: BlockKind, heads: Sequence[tuple[int, tuple[int, ...]]]
+) -> Iterator[Block]:
+    for some in _pages(heads):
+        for (_, keys), data in zip(some, _contents(connection, kind, [block for block, _ in some]), strict=True):
+            yield keys, columns.unpack(data, len(keys), len(kind.sql_types))
+
+
+def _pages(items: Sequence[Item], page: int = 64) -> Iterator[Sequence[Item]]:
+    """Some at a time, so that a slow consumer holds neither much memory nor a transaction."""
+    return (items[start : start + page] for start in range(0, len(items), page))
+
+
+def _contents(connection: sqlite3.Connection, kind: BlockKind, blocks: Sequence[int]) -> list[bytes]:
+    """The packed columns of these blocks, in the order of their ids."""
+    found = connection.execute(
+        f"SELECT columns FROM {kind.table}_columns WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
+        (json.dumps(blocks),),
+    ).fetchall()
+    if len(found) != len(blocks):
+        raise StoreError(f"blocks of {kind.table} are missing: restore the run from a copy")
+    return [data for (data,) in found]
+
+
+def read_client(connection: sqlite3.Connection, client: int) -> Iterator[list[Any]]:
+    """One client's participations in the order of arrival, each without the client itself."""
     import numpy as np
 
-    table, width = PARTICIPATIONS.table, len(PARTICIPATIONS.sql_types)
-    heads = connection.execute(f"SELECT id, keys FROM {table} ORDER BY id").fetchall()
-    ends = np.cumsum([len(keys) // 8 for _, keys in heads])
-    clients = np.frombuffer(b"".join(keys for _, keys in heads), dtype="<i4")[1::2]  # the upper half of each key
+    kind = PARTICIPATIONS
+    heads = connection.execute(f"SELECT id, rows, keys FROM {kind.table} ORDER BY id").fetchall()
+    ends = np.cumsum([len(keys) // 8 for _, _, keys in heads])
+    clients = np.frombuffer(b"".join(keys for _, _, keys in heads), dtype="<i4")[1::2]  # the upper half of each key
     hits = np.flatnonzero(clients == client)
-    blocks = np.searchsorted(ends, hits, side="right")
-    for block in np.unique(blocks).tolist():
-        places = hits[blocks == block] - (ends[block - 1] if block else 0)
-        count, data = connection.execute(
-            f"SELECT rows, columns FROM {table} WHERE id = ?", (heads[block][0],)
-        ).fetchone()
-        yield columns.unpack(data, count, width, places.tolist())
+    inside = np.searchsorted(ends, hits, side="right")
+    places = hits - np.concatenate(([0], ends))[inside]
+    wanted: dict[int, list[int]] = {}
+    for index, place in zip(inside.tolist(), places.tolist(), strict=True):
+        wanted.setdefault(index, []).append(place)
+    for some in _pages(list(wanted)):
+        for index, data in zip(some, _contents(connection, kind, [heads[index][0] for index in some]), strict=True):
+            yield from columns.unpack_rows(data, heads[index][1], len(kind.sql_types), wanted[index])

@@ -2,19 +2,19 @@
 
 A blob is the length of its header, the header (JSON), the numbers of all rows one row after the other, a bit a row for
 columns with holes, and the columns kept as JSON. A column that is always empty or always the same takes a place in the
-header alone; whole numbers are kept as their distance from the smallest, in as few bytes as that needs; floats as
-float32 where that loses nothing. Everything is checked when read: the file may come from anywhere.
+header alone; text that repeats is a number there; whole numbers are kept as their distance from the smallest, in as few
+bytes as that needs; floats as float32 where that loses nothing. Everything is checked when read: the file may come from
+anywhere.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedvitals.errors import StoreError
 from fedvitals.store.plain import plain
@@ -28,7 +28,11 @@ _LENGTH = struct.Struct("<I")
 _DTYPES = {"B": "<u1", "H": "<u2", "I": "<u4", "q": "<i8", "f": "<f4", "d": "<f8"}
 _UNSIGNED = (("B", 1 << 8), ("H", 1 << 16), ("I", 1 << 32))
 
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+_decode = json.JSONDecoder().decode
+
 Column = Sequence[Any]
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -36,17 +40,25 @@ class _Draft:
     """A blob in the making."""
 
     rows: int
-    constant: list[tuple[int, Any]] = field(default_factory=list)  # column, value
+    constant: dict[int, Any] = field(default_factory=dict)  # column -> value
     codes: str = ""  # of the numeric columns, as the struct module writes them
-    places: list[tuple[int, int]] = field(default_factory=list)  # column, base, of the same
+    bases: dict[int, int] = field(default_factory=dict)  # the same columns -> what is added to their numbers
     numbers: list[NDArray[Any]] = field(default_factory=list)
+    words: list[tuple[int, list[Any]]] = field(default_factory=list)  # column, what its numbers stand for
     holes: list[int] = field(default_factory=list)  # numeric columns that are empty in some rows
     bits: list[bytes] = field(default_factory=list)
     lengths: list[tuple[int, int]] = field(default_factory=list)  # column, bytes, of what is kept as JSON
     texts: list[bytes] = field(default_factory=list)
 
     def to_bytes(self) -> bytes:
-        parts = (self.constant, self.codes, self.places, self.holes, self.lengths)
+        flat = (
+            list(self.constant),
+            list(self.constant.values()),
+            self.codes,
+            list(self.bases),
+            list(self.bases.values()),
+        )
+        parts = (*flat, self.words, self.holes, self.lengths)
         header = json.dumps(parts, separators=(",", ":")).encode()
         return b"".join((_LENGTH.pack(len(header)), header, self._matrix(), *self.bits, *self.texts))
 
@@ -73,8 +85,10 @@ def pack(columns: Sequence[Column], sql_types: Sequence[str]) -> bytes:
         first = column[0]
         if _is_constant(column):
             if first is not None:
-                draft.constant.append((index, plain(first)))
-        elif sql_type == "TEXT" or not _pack_numbers(draft, index, column, sql_type):
+                draft.constant[index] = plain(first)
+        elif sql_type == "TEXT":
+            _pack_text(draft, index, column)
+        elif not _pack_numbers(draft, index, column, sql_type):
             _pack_json(draft, index, column)
     return draft.to_bytes()
 
@@ -112,7 +126,7 @@ def _add_integers(draft: _Draft, index: int, column: Column) -> None:
     code = next((code for code, limit in _UNSIGNED if high - low < limit), "q")
     base = 0 if code == "q" else low
     draft.codes += code
-    draft.places.append((index, base))
+    draft.bases[index] = base
     draft.numbers.append(values - base if base else values)
 
 
@@ -124,8 +138,19 @@ def _add_floats(draft: _Draft, index: int, column: Column) -> None:
     with np.errstate(over="ignore"):
         exact = values.astype(np.float32).astype(np.float64).tobytes() == body
     draft.codes += "f" if exact else "d"
-    draft.places.append((index, 0))
+    draft.bases[index] = 0
     draft.numbers.append(values)
+
+
+def _pack_text(draft: _Draft, index: int, column: Column) -> None:
+    """Text that repeats as numbers and a list of words; other text as it is."""
+    words = dict.fromkeys(column)
+    if 4 * len(words) > draft.rows + 12 or not all(type(word) is str or word is None for word in words):
+        _pack_json(draft, index, column)
+        return
+    numbers = {word: number for number, word in enumerate(words)}
+    _add_integers(draft, index, [numbers[word] for word in column])
+    draft.words.append((index, list(words)))
 
 
 def _pack_json(draft: _Draft, index: int, column: Column) -> None:
@@ -139,34 +164,94 @@ def _bits(present: Sequence[bool]) -> bytes:
     return number.to_bytes((len(present) + 7) // 8, "little")
 
 
-def unpack(data: bytes, rows: int, width: int, pick: Sequence[int] | None = None) -> list[Column]:
-    """The columns of a blob that holds `width` of them, `rows` long; `pick` takes only these rows."""
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    """A blob whose header was read."""
+
+    data: bytes
+    rows: int
+    start: int  # of the numbers
+    template: list[Any]  # a row with the constant columns filled in
+    row: struct.Struct
+    places: list[int]  # the columns of the numbers
+    bases: list[int]
+    words: list[tuple[int, list[Any]]]
+    punched: list[tuple[int, int]]  # column with holes, its bits as one number
+    texts: list[tuple[int, list[Any]]]
+
+
+def unpack(data: bytes, rows: int, width: int) -> list[Column]:
+    """The columns of a blob that holds `width` of them, `rows` long."""
+    return _checked(_all_columns, data, rows, width)
+
+
+def unpack_rows(data: bytes, rows: int, width: int, places: Sequence[int]) -> list[list[Any]]:
+    """Some rows of a blob, without unpacking the others."""
+    return _checked(lambda blob: [_one_row(blob, place) for place in places], data, rows, width)
+
+
+def _checked(read: Callable[[_Blob], Result], data: bytes, rows: int, width: int) -> Result:
     try:
-        return _unpack(data, rows, width, pick)
+        return read(_opened(data, rows, width))
     except (struct.error, ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
         raise StoreError(f"a block of records is damaged ({error}): restore the run from a copy") from error
 
 
-def _unpack(data: bytes, rows: int, width: int, pick: Sequence[int] | None) -> list[Column]:
+def _opened(data: bytes, rows: int, width: int) -> _Blob:
     (length,) = _LENGTH.unpack_from(data)
     if not 0 < rows <= MAX_ROWS or length > len(data):
         raise ValueError(f"{rows} rows, header of {length} bytes")
     start = _LENGTH.size + length
-    constant, codes, places, holes, lengths = json.loads(data[_LENGTH.size : start])
-    wanted = range(rows) if pick is None else pick
-    columns: list[Column] = [(None,) * len(wanted)] * width
-    for index, value in constant:
-        columns[index] = tuple(repeat(_scalar(value), len(wanted)))
-    numbers = _row_struct(codes)
-    for (index, base), column in zip(places, _numbers(data, numbers, start, rows, pick), strict=True):
-        columns[index] = [base + value for value in column] if base else column
-    offset, size = start + numbers.size * rows, (rows + 7) // 8
+    same, values, codes, places, bases, words, holes, lengths = _decode(data[_LENGTH.size : start].decode())
+    _check_scalars(values)
+    template = [None] * width
+    for index, value in zip(same, values, strict=True):
+        template[index] = value
+    row = _row_struct(codes)
+    offset, size = start + row.size * rows, (rows + 7) // 8
+    punched = []
     for index in holes:
-        columns[index] = _punch(data[offset : offset + size], columns[index], wanted)
+        punched.append((index, int.from_bytes(data[offset : offset + size], "little")))
         offset += size
+    texts = []
     for index, size in lengths:
-        columns[index] = _texts(data[offset : offset + size], rows, wanted)
+        texts.append((index, _values(data[offset : offset + size], rows)))
         offset += size
+    if offset != len(data):
+        raise ValueError(f"{len(data)} bytes instead of {offset}")
+    return _Blob(data, rows, start, template, row, places, bases, words, punched, texts)
+
+
+def _one_row(blob: _Blob, place: int) -> list[Any]:
+    if not 0 <= place < blob.rows:
+        raise IndexError(f"row {place} of {blob.rows}")
+    found = blob.template.copy()
+    numbers = blob.row.unpack_from(blob.data, blob.start + blob.row.size * place)
+    for index, base, value in zip(blob.places, blob.bases, numbers, strict=True):
+        found[index] = base + value
+    for index, words in blob.words:
+        found[index] = words[found[index]]
+    for index, bits in blob.punched:
+        if not bits >> place & 1:
+            found[index] = None
+    for index, values in blob.texts:
+        found[index] = values[place]
+    return found
+
+
+def _all_columns(blob: _Blob) -> list[Column]:
+    rows = blob.rows
+    columns: list[Column] = [(value,) * rows for value in blob.template]
+    if blob.places:
+        numbers = blob.row.iter_unpack(memoryview(blob.data)[blob.start : blob.start + blob.row.size * rows])
+        for index, base, column in zip(blob.places, blob.bases, zip(*numbers, strict=True), strict=True):
+            columns[index] = [base + value for value in column] if base else column
+    for index, words in blob.words:
+        columns[index] = [words[number] for number in columns[index]]
+    for index, bits in blob.punched:
+        columns[index] = [value if bits >> place & 1 else None for place, value in enumerate(columns[index])]
+    for index, values in blob.texts:
+        columns[index] = values
     return columns
 
 
@@ -177,31 +262,14 @@ def _row_struct(codes: str) -> struct.Struct:
     return struct.Struct("<" + codes)
 
 
-def _numbers(
-    data: bytes, row: struct.Struct, start: int, rows: int, pick: Sequence[int] | None
-) -> Sequence[Column] | zip[Any]:
-    if not row.size:
-        return ()
-    if len(data) < start + row.size * rows:
-        raise ValueError("it ends too early")
-    if pick is None:
-        return zip(*row.iter_unpack(memoryview(data)[start : start + row.size * rows]), strict=True)
-    return zip(*(row.unpack_from(data, start + row.size * index) for index in pick), strict=True)
-
-
-def _punch(bits: bytes, column: Column, wanted: Sequence[int]) -> Column:
-    number = int.from_bytes(bits, "little")
-    return [value if number >> index & 1 else None for value, index in zip(column, wanted, strict=True)]
-
-
-def _texts(body: bytes, rows: int, wanted: Sequence[int]) -> Column:
-    values = json.loads(body)
+def _values(body: bytes, rows: int) -> list[Any]:
+    values = _decode(body.decode())
     if not isinstance(values, list) or len(values) != rows:
         raise ValueError(f"{rows} values were expected")
-    return [_scalar(values[index]) for index in wanted]
+    _check_scalars(values)
+    return values
 
 
-def _scalar(value: Any) -> Any:
-    if value is not None and not isinstance(value, str | int | float):
-        raise TypeError(f"a value of type {type(value).__name__}")
-    return value
+def _check_scalars(values: list[Any]) -> None:
+    if not {type(value) for value in values} <= _SCALARS:
+        raise TypeError("a value that is neither text nor a number")

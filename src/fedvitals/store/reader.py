@@ -106,9 +106,8 @@ class SQLiteReader:
     def _of_client(self, client: str) -> Iterator[Participation]:
         numbers = self._rows("SELECT number FROM client WHERE name = ?", rows.keepable(client))
         if numbers:
-            for fields in self._guarded(blocks.read_client(self._connection, numbers[0][0])):
-                for values in zip(*fields, strict=True):
-                    yield Participation(client, *values)
+            for values in self._guarded(blocks.read_client(self._connection, numbers[0][0])):
+                yield Participation._make((client, *values))
 
     def _of_round(self, round: int | None) -> Iterator[Participation]:
         for keys, fields in self._guarded(blocks.read_blocks(self._connection, blocks.PARTICIPATIONS, round)):

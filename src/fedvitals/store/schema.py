@@ -53,11 +53,12 @@ def _row_table(kind: type) -> str:
 
 
 def _block_table(name: str) -> list[str]:
-    """`keys` is one 64-bit number a row (see blocks.py), `columns` all other fields of all rows."""
+    """What a block holds (see blocks.py), and apart from that, so that it can be searched quickly, the block itself."""
     return [
         f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, rows INTEGER NOT NULL, low_round INTEGER, high_round INTEGER,"
-        " keys BLOB NOT NULL, columns BLOB NOT NULL) STRICT",
+        " keys BLOB NOT NULL) STRICT",
         f"CREATE INDEX {name}_round ON {name} (low_round, high_round)",
+        f"CREATE TABLE {name}_columns (id INTEGER PRIMARY KEY, columns BLOB NOT NULL) STRICT",
     ]
 
 
