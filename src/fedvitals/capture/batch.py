@@ -161,7 +161,10 @@ class CohortBatch:
     def step_losses_of(self, part: slice) -> list[Any]:
         if self.step_losses is None or self.steps is None:
             return [None] * len(self.clients[part])
-        return [row[:count] for row, count in zip(self.step_losses[part], self.steps[part], strict=True)]
+        losses, steps = self.step_losses[part], self.steps[part]
+        if (steps == losses.shape[1]).all():
+            return list(losses)
+        return [row[:count] for row, count in zip(losses, steps.tolist(), strict=True)]
 
     def gradients(self) -> Iterable[GradientRows]:
         taken, self.sampled = self.sampled, []

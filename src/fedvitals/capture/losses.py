@@ -28,7 +28,8 @@ def kept_losses(losses: Sequence[Any]) -> tuple[np.ndarray | None, np.ndarray | 
     if min(lengths) == max(lengths):  # the common case, at once
         chosen = kept_steps(lengths[0])
         numbers = np.broadcast_to(chosen, (len(losses), len(chosen)))
-        return np.asarray(losses, np.float32)[:, chosen], numbers
+        kept = np.stack(losses) if isinstance(losses[0], np.ndarray) else np.asarray(losses, np.float32)
+        return kept[:, chosen].astype(np.float32, copy=False), numbers
     kept = np.full((len(losses), width), np.nan, np.float32)
     numbers = np.full((len(losses), width), -1, np.int32)
     for i, row in enumerate(losses):

@@ -9,7 +9,7 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from fedvitals.capture.tensors import Flattener, Sketcher, Snapshot, Source, distance, summarise
+from fedvitals.capture.tensors import FlatRow, Flattener, Sketcher, Snapshot, Source, distance, summarise
 from fedvitals.vocabulary import Blob, ModelBlock
 
 if TYPE_CHECKING:
@@ -126,4 +126,4 @@ class Models:
 
 
 def _weak(source: Source) -> weakref.ref[Any] | None:
-    return weakref.ref(source) if hasattr(source, "state_dict") else None
+    return weakref.ref(source) if hasattr(source, "state_dict") or isinstance(source, FlatRow) else None

@@ -69,8 +69,8 @@ class RoundSession:
 
         names = [str(client) for client in ids]
         self._cohort_clients += len(names)
-        counted = [self.recorder.next_attempt(name) for name in names]
-        numbers = counted if attempts is None else attempts
+        # Who counts attempts for itself, as the engine does, need not have them counted here as well.
+        numbers = [self.recorder.next_attempt(name) for name in names] if attempts is None else attempts
         return CohortSession(self.recorder, self.buffer, self.number, names, numbers, samples)
 
     def selected(self, count: int) -> None:
@@ -126,10 +126,9 @@ class RoundSession:
     ) -> None:
         """A client that failed elsewhere than in a session: in a worker, or by not answering."""
         name, now = str(client), self.recorder.now()
-        counted = self.recorder.next_attempt(name)
         draft = Draft(
             client=name,
-            attempt=counted if attempt is None else attempt,
+            attempt=self.recorder.next_attempt(name) if attempt is None else attempt,
             round=self.number,
             base_version=self.version,
             start_ns=now if start_ns is None else start_ns,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -139,10 +140,10 @@ class Training:
         counts: Counter[str] = Counter()
         loss = accuracy = None
         for number in range(total):
-            with run.round(number, model=self.model.module) as rnd:
+            with run.round(number, model=self.model.as_source()) as rnd:
                 with rnd.phase("select"):
                     chosen = selection.choose(number, everyone, job.train.clients_per_round)
-                    works = [self._plan(client, attempts[client], number, run) for client in chosen]
+                    works = self._plan(chosen, attempts, number, run)
                     attempts.update(chosen)
                 collector = Collector(self, rnd, run.origin_ns)
                 updates = collector.collect(works)
@@ -155,19 +156,26 @@ class Training:
             )
         return self._result(run, loss, accuracy, counts, time.perf_counter() - began)
 
-    def _plan(self, client: int, attempt: int, number: int, run: Run | NoRun) -> LocalWork:
+    def _plan(self, chosen: list[int], attempts: Counter[int], number: int, run: Run | NoRun) -> list[LocalWork]:
+        """What each client will do, and which of its steps are looked at: asked once for equally many steps."""
         federation, spec = self.federation, self.job.train
-        rows = federation.train_rows[client]
-        steps = -(-len(rows) // spec.batch_size) * spec.epochs
-        work = LocalWork(
-            client=client,
-            name=federation.clients[client],
-            attempt=attempt,
-            round=number,
-            lr=spec.lr,
-            sample_steps=run.plan_steps(steps),
-        )
-        return self.injector.plan(work, lambda: (federation.x[rows], federation.y[rows]))
+        sampled: dict[int, tuple[int, ...]] = {}
+        works = []
+        for client in chosen:
+            rows = federation.train_rows[client]
+            steps = -(-rows.shape[0] // spec.batch_size) * spec.epochs
+            if steps not in sampled:
+                sampled[steps] = run.plan_steps(steps)
+            work = LocalWork(
+                client=client,
+                name=federation.clients[client],
+                attempt=attempts[client],
+                round=number,
+                lr=spec.lr,
+                sample_steps=sampled[steps],
+            )
+            works.append(self.injector.plan(work, partial(_rows_of, federation, client)) if self.job.faults else work)
+        return works
 
     def _aggregate(
         self,
@@ -227,3 +235,8 @@ class Training:
             failed=counts["failed"],
             model=self.model.module,
         )
+
+
+def _rows_of(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
+    rows = federation.train_rows[client]
+    return federation.x[rows], federation.y[rows]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from fedvitals.capture.tensors import Flattener
+from fedvitals.capture.tensors import FlatRow, Flattener
 from fedvitals.errors import TrainingError
 from fedvitals.vocabulary import Layer
 
@@ -30,6 +30,7 @@ class FlatModel:
         self.gradient = torch.zeros_like(self.weights)
         self.slices = _slices(self.layers)
         self.trainable = _trainable(self.layers, self.slices, self.size)
+        self._counted = bool(self.integers)
         self._adopt()
 
     @property
@@ -37,6 +38,10 @@ class FlatModel:
         """Buffers that are counted, not averaged: copies."""
         state = self.module.state_dict()
         return {n: t.clone() for n, t in state.items() if not t.is_floating_point() and not t.is_complex()}
+
+    def as_source(self) -> FlatRow:
+        """For the recorder: the weights as they lie here."""
+        return FlatRow(self.flattener, self.weights, self.integers if self._counted else {})
 
     def load_integers(self, values: Mapping[str, Tensor]) -> None:
         if values:

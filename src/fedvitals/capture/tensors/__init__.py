@@ -5,13 +5,14 @@ All arithmetic stays on the tensors' device; a `Summary` crosses to the host onc
 
 from torch import Tensor as Row
 
-from fedvitals.capture.tensors.layout import Flattener, Source
+from fedvitals.capture.tensors.layout import FlatRow, Flattener, Source
 from fedvitals.capture.tensors.rows import Rows, distance, gradient_statistics
 from fedvitals.capture.tensors.sketch import Sketcher, angle, unit_sketch_scale
 from fedvitals.capture.tensors.snapshot import Snapshot
 from fedvitals.capture.tensors.statistics import Summary, cosines_to_others, summarise
 
 __all__ = [
+    "FlatRow",
     "Flattener",
     "Row",
     "Rows",

@@ -17,21 +17,36 @@ from torch import Tensor, nn
 from fedvitals.capture.tensors.sketch import allot_buckets
 from fedvitals.vocabulary import Layer, Layout
 
-Source = nn.Module | Mapping[str, "Tensor | np.ndarray"] | Sequence["Tensor | np.ndarray"]
-
 MAX_UNITS = 64
 FINGERPRINT_VALUES = 4096  # a layer: enough to tell two models apart, cheap on a big one
+
+
+class FlatRow:
+    """A model that lies in a row already: what an engine with flat weights hands over, without a copy a layer."""
+
+    def __init__(self, flattener: Flattener, row: Tensor, integers: Mapping[str, Tensor]) -> None:
+        self.flattener = flattener
+        self.row = row
+        self.integers = integers
+
+
+Source = FlatRow | nn.Module | Mapping[str, "Tensor | np.ndarray"] | Sequence["Tensor | np.ndarray"]
 
 
 class Flattener:
     """Turns sources of one layout into rows of float32."""
 
     def __init__(self, source: Source, layout_id: int = 0) -> None:
+        if isinstance(source, FlatRow):
+            self.__dict__.update(source.flattener.__dict__)
+            self.layout = self.layout._replace(id=layout_id)
+            return
         named = list(_floating(source))
         self.layout = Layout(layout_id, tuple(_layer(name, tensor, trainable) for name, tensor, trainable in named))
         self.size = sum(layer.size for layer in self.layout.layers)
         self.device = next((tensor.device for _, tensor, _ in named), torch.device("cpu"))
         self._names = [layer.name for layer in self.layout.layers]
+        self._whole_fingerprint = all(layer.size < 2 * FINGERPRINT_VALUES for layer in self.layout.layers)
         self._positional = not isinstance(source, nn.Module | Mapping)
         buckets = allot_buckets([layer.size for layer in self.layout.layers])
         unit_layer, units = _unit_layer(self.layout.layers)
@@ -39,6 +54,9 @@ class Flattener:
 
     def into(self, source: Source, row: Tensor) -> None:
         """Copy a source's values into `row`; ValueError when it does not fit this layout, saying where."""
+        if isinstance(source, FlatRow):
+            row.copy_(source.row)
+            return
         tensors = self._ordered(source)
         offset = 0
         for layer, tensor in zip(self.layout.layers, tensors, strict=True):
@@ -49,6 +67,8 @@ class Flattener:
 
     def fits(self, source: Source) -> bool:
         """Whether a source has the layers of this layout; cheaper than making a layout of it."""
+        if isinstance(source, FlatRow):
+            return source.flattener.layout.layers == self.layout.layers
         try:
             tensors = self._ordered(source)
         except ValueError:
@@ -85,6 +105,9 @@ class Flattener:
     def fingerprint(self, row: Tensor) -> str:
         """A short hash by which the server and its clients can tell that they hold the same model."""
         digest = hashlib.blake2b(digest_size=8)
+        if self._whole_fingerprint:
+            digest.update(row.detach().cpu().contiguous().numpy().data)
+            return digest.hexdigest()
         offset = 0
         for layer in self.layout.layers:
             stride = max(1, layer.size // FINGERPRINT_VALUES)

@@ -58,15 +58,15 @@ class Sketcher:
     def sketch(self, rows: Tensor) -> Tensor:
         """[clients, size] -> [clients, buckets]. Transposed, so that one pass adds all clients' values at once."""
         columns = rows.t().contiguous()
-        signs = self._signs
         bags = torch.nn.functional.embedding_bag(
-            self._order, columns, self._starts, mode="sum", per_sample_weights=signs
+            self._order, columns, self._starts, mode="sum", per_sample_weights=self._signs
         )
-        return bags.t()
+        return bags.t().contiguous()
 
     def units(self, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """[clients, units, columns] -> sums [clients, units] and sketches [clients, units, 8]."""
-        projected = matrix @ self._units
+        clients, units, columns = matrix.shape
+        projected = torch.mm(matrix.reshape(clients * units, columns), self._units).view(clients, units, -1)
         return projected[..., 0], projected[..., 1:]
 
 

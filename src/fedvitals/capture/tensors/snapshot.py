@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from fedvitals.capture.tensors.layout import Flattener, Source
+from fedvitals.capture.tensors.layout import FlatRow, Flattener, Source
 
 
 class Snapshot:
@@ -37,6 +37,8 @@ class Snapshot:
 
 
 def _integers(source: Source | None) -> dict[str, Tensor]:
+    if isinstance(source, FlatRow):
+        return dict(source.integers)
     state = source.state_dict() if isinstance(source, nn.Module) else source
     if not isinstance(state, Mapping):
         return {}

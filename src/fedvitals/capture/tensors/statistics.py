@@ -6,6 +6,7 @@ floats, and values that are not finite are counted only when a norm says that th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from fedvitals.capture.tensors.sketch import Sketcher, unit_sketch_scale
 from fedvitals.vocabulary import Layout
+
+TINY = np.float32(1e-30)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +37,7 @@ class Summary:
 def summarise(rows: Tensor, layout: Layout, sketcher: Sketcher | None = None, *, cosines: bool = True) -> Summary:
     """Everything recorded of `rows` [rows, size]; the rows are not changed."""
     stats = _statistics(rows, layout)
-    layer_norms = stats[..., 0].astype(np.float64)
-    norms = np.sqrt((layer_norms**2).sum(axis=1))
+    norms = np.sqrt(np.square(stats[..., 0], dtype=np.float64).sum(axis=1))
     clean, nonfinite = rows, None
     if not np.isfinite(norms).all():
         nonfinite = _count_nonfinite(rows, layout)
@@ -56,7 +58,7 @@ def _statistics(rows: Tensor, layout: Layout) -> np.ndarray:
     columns = []
     for part, moved in zip(torch.split(rows, sizes, 1), torch.split(nonzero, sizes, 1), strict=True):
         if part.shape[1] == 0:
-            columns.append(torch.zeros(5, len(rows), device=rows.device))
+            columns.append(_nothing(rows))
             continue
         columns.append(
             torch.stack((torch.linalg.vector_norm(part, dim=1), part.sum(1), part.amin(1), part.amax(1), moved.sum(1)))
@@ -64,19 +66,28 @@ def _statistics(rows: Tensor, layout: Layout) -> np.ndarray:
     if not columns:
         return np.zeros((len(rows), 0, 6), np.float32)
     raw = torch.stack(columns).cpu().numpy()  # [layers, 5, rows]: the one crossing
-    return _finished(raw, np.maximum(np.array(sizes, np.float64), 1.0))
+    return _finished(raw, np.maximum(sizes, 1).astype(np.float64))
+
+
+def _nothing(rows: Tensor) -> Tensor:
+    """An empty layer: all zero, and none of its values is."""
+    nothing = torch.zeros(5, len(rows), device=rows.device)
+    nothing[4] = 1.0
+    return nothing
 
 
 def _finished(raw: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    norm, total, low, high, moved = (raw[:, i].T.astype(np.float64) for i in range(5))
+    norm, total, low, high, moved = raw.transpose(1, 2, 0)  # each [rows, layers]
+    stats = np.empty((*norm.shape, 6), np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
-        mean = total / sizes
+        mean = total / sizes  # float64, as are the next lines
         # The norm is float32: below its rounding there is nothing to be had from the difference.
-        variance = np.maximum(norm**2 / sizes - mean**2, 0.0)
-        std = np.where(np.isfinite(norm), np.sqrt(variance), np.nan)
-    zero_ratio = 1.0 - moved / sizes
-    zero_ratio[:, sizes == 0] = 0.0
-    return np.stack((norm, mean, std, low, high, zero_ratio), axis=-1).astype(np.float32)
+        variance = np.square(norm, dtype=np.float64) / sizes - mean * mean
+        np.sqrt(np.maximum(variance, 0.0, out=variance), out=variance)
+        stats[..., 0], stats[..., 1], stats[..., 2] = norm, mean, variance
+        stats[..., 3], stats[..., 4] = low, high
+        stats[..., 5] = 1.0 - moved / sizes
+    return stats
 
 
 def _count_nonfinite(rows: Tensor, layout: Layout) -> np.ndarray:
@@ -96,8 +107,11 @@ def _without_bad_rows(rows: Tensor, nonfinite: np.ndarray) -> Tensor:
 
 
 def _sketched(rows: Tensor, layout: Layout, sketcher: Sketcher, norms: np.ndarray) -> dict[str, np.ndarray]:
-    scale = np.where(np.isfinite(norms) & (norms > 0), 1.0 / np.maximum(norms, 1e-300), 0.0)
-    sketches = sketcher.sketch(rows).cpu().numpy() * scale[:, None]
+    with np.errstate(divide="ignore"):
+        scale = 1.0 / norms
+    scale[~np.isfinite(scale)] = 0.0
+    sketches = sketcher.sketch(rows).cpu().numpy()
+    sketches *= scale[:, None].astype(np.float32)
     result = {"sketches": sketches.astype(np.float16)}
     if layout.unit_layer is not None:
         result |= _unit_rows(rows, layout, sketcher)
@@ -116,13 +130,14 @@ def _unit_rows(rows: Tensor, layout: Layout, sketcher: Sketcher) -> dict[str, np
 
 
 def _scaled_units(lengths: np.ndarray, sums: np.ndarray, sketches: np.ndarray, columns: int) -> dict[str, np.ndarray]:
-    whole = np.sqrt((lengths.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
-    share = lengths / np.maximum(whole, 1e-30)
-    steps = sketches / (np.maximum(lengths, 1e-30)[..., None] * unit_sketch_scale())
+    whole = np.sqrt(np.square(lengths).sum(axis=1, keepdims=True))
+    np.maximum(whole, TINY, out=whole)
+    steps = sketches / (np.maximum(lengths, TINY) * unit_sketch_scale())[..., None]
+    np.rint(np.clip(steps, -127, 127, out=steps), out=steps)
     return {
-        "unit_norms": share.astype(np.float16),
-        "unit_sums": (sums / np.maximum(whole * np.sqrt(columns), 1e-30)).astype(np.float16),
-        "unit_sketches": np.clip(np.rint(steps), -127, 127).astype(np.int8),
+        "unit_norms": (lengths / whole).astype(np.float16),
+        "unit_sums": (sums / (whole * math.sqrt(columns))).astype(np.float16),
+        "unit_sketches": steps.astype(np.int8),
     }
 
 
@@ -132,11 +147,13 @@ def cosines_to_others(rows: Tensor, norms: np.ndarray) -> np.ndarray:
     From one matrix-vector product: with S the sum, dot(u, S - u) = dot(u, S) - |u|^2, and likewise for the length.
     """
     total = rows.sum(0)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        dots = torch.mv(rows, total).cpu().numpy().astype(np.float64)
-        squares = np.where(np.isfinite(norms), norms, 0.0) ** 2
-        whole = float(torch.linalg.vector_norm(total)) ** 2
-        others = np.sqrt(np.maximum(whole - 2 * dots + squares, 0.0))
-        cosines = (dots - squares) / (others * np.sqrt(squares))
-    alone = np.count_nonzero(squares) <= 1
-    return np.where(alone | ~np.isfinite(cosines), np.nan, np.clip(cosines, -1, 1)).astype(np.float32)
+    together = torch.cat((torch.mv(rows, total), torch.dot(total, total).unsqueeze(0))).cpu().numpy()
+    dots, whole = together[:-1].astype(np.float64), float(together[-1])
+    squares = np.where(np.isfinite(norms), norms * norms, 0.0)
+    if np.count_nonzero(squares) <= 1:
+        return np.full(len(rows), np.nan, np.float32)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosines = (dots - squares) / np.sqrt(np.maximum(whole - 2 * dots + squares, 0.0) * squares)
+    # Zero, or so long that its square is infinite: it has no direction that could be told.
+    cosines[~np.isfinite(cosines)] = np.nan
+    return np.clip(cosines, -1, 1).astype(np.float32)
