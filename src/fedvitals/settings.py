@@ -178,7 +178,7 @@ def _parsed(setting: Setting, value: Any, source: str) -> Value:
         value = float(value)
     if type(value) is not wanted:
         raise SettingsError(f"{source}: {setting.name} = {value!r} should be {_described(wanted)}")
-    return value  # type: ignore[no-any-return]  # its type was just compared with the default's
+    return value
 
 
 def _from_text(wanted: type, text: str) -> Any:
