@@ -7,16 +7,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from recorded import write_run
+from recorded import participation, write_run
 
 from fedvitals.errors import StoreError
 from fedvitals.show.cli import command as commands
 from fedvitals.show.cli import runs
 from fedvitals.show.cli.command import NAMES, Command, load, parser_of
 from fedvitals.show.cli.main import main
+from fedvitals.store import SQLiteStore
+from fedvitals.vocabulary import Run, Status
 
 FEDVITALS = (sys.executable, "-m", "fedvitals")
 
@@ -122,6 +125,16 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "run", _failing(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         main(["runs"])
+
+
+def test_a_name_that_the_terminal_has_no_letters_for_is_spelled_out(tmp_path: Path) -> None:
+    """Where only ASCII can be written, other letters are escaped instead of ending the command."""
+    run = Run("one", "one", Status.FINISHED, 0)
+    with closing(SQLiteStore(tmp_path / "runs").create(run)) as journal:
+        journal.append([participation("Zo\u00eb")])
+    ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run((*FEDVITALS, "show", "last"), capture_output=True, env=ascii_only, check=True)
+    assert b"Zo\\xeb" in done.stdout
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:

@@ -107,6 +107,15 @@ def test_the_demo_shows_the_three_that_went_wrong(tmp_path: Path) -> None:
     assert "20 clients, 400 participations" in shown.stdout
 
 
+def test_a_demo_that_cannot_be_recorded_says_so(tmp_path: Path, capsys: Capture) -> None:
+    """A folder that is a file: one clear line instead of an empty table."""
+    (tmp_path / "file").touch()
+    assert main(["demo", "--quiet", "--dir", str(tmp_path / "file")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.endswith("--dir names another folder\n")
+
+
 @pytest.mark.parametrize(
     ("found", "argv0", "folder", "said"),
     [

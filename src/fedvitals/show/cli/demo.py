@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from fedvitals.errors import StoreError
 from fedvitals.show.cli.options import add_dir, next_command, settings_of
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ def run(args: argparse.Namespace) -> int:
 
     with progress(quiet=args.quiet) as told:
         result = train(job, settings=settings, progress=told)
-    _show(settings, str(result.run_id))
-    _tell(job, settings, str(result.run_id))
+    if result.run_id is None:
+        raise StoreError(f"nothing to show: {settings.dir} cannot be written; --dir names another folder")
+    _show(settings, result.run_id)
+    _tell(job, settings, result.run_id)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ To see it at work: fedvitals demo
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a client's name may hold what an old terminal has no letter for
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _dispatch(words)
         sys.stdout.flush()  # so that a closed pipe is noticed here, where it is handled
