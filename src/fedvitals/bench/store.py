@@ -30,9 +30,10 @@ RATE_GOAL, SIZE_GOAL, HISTORY_GOAL_MS, LOST_GOAL_S, GROWTH_GOAL_MB = 50_000, 204
 
 def run(quick: bool = False) -> list[Row]:
     """All measures; `quick` takes smaller amounts and says nothing about speed."""
+    count, repeats = (32_000, 3) if quick else (64_000, 15)
     return [
-        *_writing("20 layers, 10 units, 8 losses", *USUAL, quick=quick),
-        *_writing("20 layers, 64 units, 32 losses", *WIDEST, quick=quick),
+        *_writing("20 layers, 10 units, 8 losses", *USUAL, count, repeats),
+        *_writing("20 layers, 64 units, 32 losses", *WIDEST, count, repeats),
         *_reading(50_000 if quick else 1_000_000),
         _memory(20_000 if quick else 200_000),
         *_killing(5 if quick else 50),
@@ -49,8 +50,7 @@ class Written:
     size_bytes: float
 
 
-def _writing(case: str, units: int, kept_steps: int, *, quick: bool) -> list[Row]:
-    count, repeats = (32_000, 3) if quick else (64_000, 15)
+def _writing(case: str, units: int, kept_steps: int, count: int, repeats: int) -> list[Row]:
     batches = made_up.batches(count, 1000, units, kept_steps)
     goes = [_write(batches, units, count) for _ in range(repeats)]
     usual = (units, kept_steps) == USUAL
@@ -103,7 +103,7 @@ def _reading(count: int) -> list[Row]:
             journal.append([*batch])
         case = f"{count:,} participations of {clients:,} clients"
         history = [_timed(store, client=f"client-{number:06d}") for number in range(0, clients, clients // 20)]
-        rounds = [_timed(store, round=number) for number in range(0, count // made_up.COHORT, count // 2000)]
+        rounds = [_timed(store, round=number) for number in range(0, count // made_up.COHORT, max(1, count // 2000))]
     return [
         Row(case, "one client's history", *spread(history), "ms", HISTORY_GOAL_MS, at_least=False),
         Row(case, "one round", *spread(rounds), "ms", HISTORY_GOAL_MS, at_least=False),

@@ -52,7 +52,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise unreadable(path, error) from error
     try:
-        if schema.check(connection, path) == schema.VERSION:
+        if schema.check(connection, path, schema.VERSION) == schema.VERSION:
             return connection
         with closing(connection):
             return _upgraded(connection)
@@ -126,7 +126,7 @@ def _copied(path: Path) -> sqlite3.Connection:
 
 def _upgraded(connection: sqlite3.Connection) -> sqlite3.Connection:
     copy = _duplicate(connection)
-    schema.migrate(copy)
+    schema.migrate(copy, schema.MIGRATIONS)
     return copy
 
 

@@ -39,7 +39,7 @@ class SQLiteJournal:
         self._blob_bytes = self._blobs.size_bytes()
         self._connection = open_writer(self._path, busy_timeout_s, synchronous)
         if schema.version_of(self._connection) < schema.VERSION:
-            schema.migrate(self._connection)
+            schema.migrate(self._connection, schema.MIGRATIONS)
         self._file = self._identity()
         self._clients: dict[str, int] = {}
         self._layouts: dict[int, Layout] = {}

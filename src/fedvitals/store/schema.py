@@ -96,7 +96,7 @@ MIGRATIONS: tuple[Step, ...] = (_create,)  # step n takes version n to n + 1; an
 VERSION = len(MIGRATIONS)
 
 
-def migrate(connection: sqlite3.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
+def migrate(connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
     """Bring a database up to the last step, all or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -114,7 +114,7 @@ def version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def check(connection: sqlite3.Connection, path: Path, newest: int = VERSION) -> int:
+def check(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     """The version of this database; refuses what is not ours and what a newer fedvitals wrote."""
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
     if application != APPLICATION_ID:
