@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 from tree import ROOT, SOURCE, Function, Module, modules
@@ -38,10 +39,11 @@ def test_functions_are_short(module: Module) -> None:
 
 @pytest.mark.parametrize("module", [one for one in TESTS if one.path.stem.startswith("test_")], ids=_id)
 def test_a_test_says_what_it_holds_and_can_fail(module: Module) -> None:
-    """A docstring, and something that can fail: an assertion, `raises`, or a check that asserts."""
+    """A docstring, and something that can fail: an assertion, `raises`, or a function of the same file that asserts."""
     tests = [one for one in module.functions() if one.name.startswith("test_")]
     silent = [one.name for one in tests if not ast.get_docstring(one)]
-    toothless = [one.name for one in tests if not _can_fail(one)]
+    sharp = _checking_functions(module)
+    toothless = [one.name for one in tests if not _can_fail(one, sharp)]
     assert tests or _inherits_tests(module), f"{module.path} holds no test"
     assert not silent, f"{module.path}: no docstring in {silent}"
     assert not toothless, f"{module.path}: nothing can fail in {toothless}"
@@ -51,6 +53,14 @@ def test_test_files_have_names_of_their_own() -> None:
     """Without packages among the tests, two files of one name would hide each other."""
     names = [one.path.name for one in TESTS if one.path.name != "conftest.py"]
     assert sorted(set(names)) == sorted(names)
+
+
+def test_a_toothless_test_is_found(tmp_path: Path) -> None:
+    """A test that asserts nothing is told from one whose assertion lies in a function it calls."""
+    path = tmp_path / "sample.py"
+    path.write_text("def sure(x):\n    assert x\n\ndef test_a():\n    sure(1)\n\ndef test_b():\n    print(1)\n")
+    module = Module(path)
+    assert _checking_functions(module) == {"sure", "test_a"}
 
 
 def test_the_walk_finds_the_tree() -> None:
@@ -64,17 +74,25 @@ def _length(function: Function) -> int:
     return (function.end_lineno or first) - first + 1
 
 
-def _can_fail(function: Function) -> bool:
-    return any(_is_check(node) for node in ast.walk(function))
+def _checking_functions(module: Module) -> set[str]:
+    """Names of the file's own functions that assert something, directly or through another."""
+    sharp: set[str] = set()
+    while more := {one.name for one in module.functions() if one.name not in sharp and _can_fail(one, sharp)}:
+        sharp |= more
+    return sharp
 
 
-def _is_check(node: ast.AST) -> bool:
+def _can_fail(function: Function, sharp: set[str]) -> bool:
+    return any(_is_check(node, sharp) for node in ast.walk(function))
+
+
+def _is_check(node: ast.AST, sharp: set[str]) -> bool:
     if isinstance(node, ast.Assert):
         return True
     if not isinstance(node, ast.Call):
         return False
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return called in ("raises", "warns", "fail") or called.startswith(("assert_", "check_"))
+    return called in ("raises", "warns", "fail") or called in sharp or called.startswith("assert_")
 
 
 def _inherits_tests(module: Module) -> bool:
