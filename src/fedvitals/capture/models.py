@@ -48,7 +48,8 @@ class Models:
 
     def flattener(self, source: Source) -> tuple[Flattener, Sketcher | None]:
         """The flattener for this kind of model: the one in use, or a new one when the shapes are new."""
-        new = Flattener(source, len(self._flatteners))
+        number = len(self._flatteners)
+        new = source.flattener.numbered(number) if isinstance(source, FlatRow) else Flattener(source, number)
         for known in self._flatteners:
             if known[0].layout.layers == new.layout.layers:
                 return known

@@ -74,7 +74,8 @@ class BatchTrainer:
         counts = [len(w.y) if w.y is not None else len(self._rows[w.client]) for w in works]
         order = most_steps_first(works, counts, self._spec.batch_size)
         works, counts = [works[i] for i in order], [counts[i] for i in order]
-        schedule = Schedule(self._seed, works, counts, self._spec.epochs, self._spec.batch_size)
+        rows = [None if w.y is not None else self._rows[w.client] for w in works]
+        schedule = Schedule(self._seed, works, rows, counts, self._spec.epochs, self._spec.batch_size)
         batch = _Batch(self, works, received, schedule)
         for number in range(len(schedule)):
             batch.step(number)
@@ -97,7 +98,7 @@ class BatchTrainer:
         return Trained(
             works=tuple(works),
             updates=batch.weights - batch.received,
-            losses=batch.losses.numpy(),
+            losses=batch.losses.t().contiguous().numpy(),
             steps=schedule.steps,
             samples=np.array(counts),
             train_s=np.array([train for train, _ in times]),
@@ -129,12 +130,11 @@ class _Batch:
         self.weights, self._gradient = trainer.matrices(len(works), len(received))
         self.weights.copy_(received.expand_as(self.weights))
         self._velocity = trainer._sgd.velocity(self.weights)
-        self.losses = torch.full((len(works), len(schedule)), float("nan"))
+        self.losses = torch.full((len(schedule), len(works)), float("nan"))
         self.sampled: list[SampledStep] = []
         self._wanted = frozenset(step for work in works for step in work.sample_steps)
         rates = {work.lr for work in works}
         self._lr: float | Tensor = rates.pop() if len(rates) == 1 else torch.tensor([[work.lr] for work in works])
-        self._row_numbers = _row_numbers(works, trainer._rows)
         self._own_rows = [i for i, work in enumerate(works) if work.y is not None]
         self._piling = [i for i, work in enumerate(works) if not work.zero_grad]
         self._piled = torch.zeros(len(self._piling), len(received))
@@ -146,8 +146,9 @@ class _Batch:
         x, y = self._data(step)
         weights, gradient = self.weights[:active], self._gradient[:active]
         losses = self._trainer._model.losses_and_gradient(weights, gradient, x, y, step.share)
-        self.losses[:active, number] = losses
-        self._tampered(gradient)
+        self.losses[number, :active] = losses
+        if self._piling or self._frozen:
+            self._tampered(gradient)
         if number in self._wanted:
             self._sample(number, gradient)
         velocity = None if self._velocity is None else self._velocity[:active]
@@ -155,18 +156,17 @@ class _Batch:
         self._trainer._sgd.step(weights, gradient, velocity, self.received, lr)
 
     def _data(self, step: Step) -> tuple[Tensor, Tensor]:
-        federation = self._trainer._federation
-        active, width = step.rows.shape
-        numbers = torch.gather(self._row_numbers[:active], 1, step.rows).view(-1)
-        x = federation.x.index_select(0, numbers).view(active, width, *federation.x.shape[1:])
-        y = federation.y.index_select(0, numbers).view(active, width)
+        federation, shape = self._trainer._federation, step.rows.shape
+        numbers = step.rows.reshape(-1)
+        x = federation.x.index_select(0, numbers).view(*shape, *federation.x.shape[1:])
+        y = federation.y.index_select(0, numbers).view(shape)
         for client in self._own_rows:
-            if client < active:
+            if client < step.active:
                 self._put_own_rows(client, step, x, y)
         return x, y
 
     def _put_own_rows(self, client: int, step: Step, x: Tensor, y: Tensor) -> None:
-        work, rows = self._works[client], step.rows[client]
+        work, rows = self._works[client], step.own[client]
         if work.x is None or work.y is None:
             return
         x[client], y[client] = work.x[rows], work.y[rows]
@@ -187,17 +187,6 @@ class _Batch:
         slots = [i for i in range(len(gradient)) if number in self._works[i].sample_steps]
         chosen = stats if len(slots) == len(gradient) else stats[slots]
         self.sampled.append(SampledStep(number, tuple(slots), chosen))
-
-
-def _row_numbers(works: Sequence[LocalWork], rows: Sequence[np.ndarray]) -> Tensor:
-    """[clients, most rows]: the federation's number of each client's rows. Clients with rows of their own get row 0."""
-    most = max(len(w.y) if w.y is not None else len(rows[w.client]) for w in works)
-    table = np.zeros((len(works), most), np.int64)
-    for i, work in enumerate(works):
-        if work.y is None:
-            mine = rows[work.client]
-            table[i, : len(mine)] = mine
-    return torch.from_numpy(table)
 
 
 def _frozen_parts(work: LocalWork, trainer: BatchTrainer) -> list[slice]:

@@ -7,6 +7,7 @@ taken as pairs.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -30,27 +31,30 @@ class FlatRow:
         self.integers = integers
 
 
-Source = FlatRow | nn.Module | Mapping[str, "Tensor | np.ndarray"] | Sequence["Tensor | np.ndarray"]
+Tensors = nn.Module | Mapping[str, "Tensor | np.ndarray"] | Sequence["Tensor | np.ndarray"]
+Source = FlatRow | Tensors
 
 
 class Flattener:
     """Turns sources of one layout into rows of float32."""
 
-    def __init__(self, source: Source, layout_id: int = 0) -> None:
-        if isinstance(source, FlatRow):
-            self.__dict__.update(source.flattener.__dict__)
-            self.layout = self.layout._replace(id=layout_id)
-            return
+    def __init__(self, source: Tensors, layout_id: int = 0) -> None:
         named = list(_floating(source))
         self.layout = Layout(layout_id, tuple(_layer(name, tensor, trainable) for name, tensor, trainable in named))
-        self.size = sum(layer.size for layer in self.layout.layers)
+        self.size: int = sum(layer.size for layer in self.layout.layers)
         self.device = next((tensor.device for _, tensor, _ in named), torch.device("cpu"))
         self._names = [layer.name for layer in self.layout.layers]
         self._whole_fingerprint = all(layer.size < 2 * FINGERPRINT_VALUES for layer in self.layout.layers)
         self._positional = not isinstance(source, nn.Module | Mapping)
-        buckets = allot_buckets([layer.size for layer in self.layout.layers])
+        buckets = allot_buckets(self.layout.layers)
         unit_layer, units = _unit_layer(self.layout.layers)
         self.layout = self.layout._replace(sketch_buckets=buckets, unit_layer=unit_layer, units=units)
+
+    def numbered(self, layout_id: int) -> Flattener:
+        """The same under another number."""
+        other = copy.copy(self)
+        other.layout = self.layout._replace(id=layout_id)
+        return other
 
     def into(self, source: Source, row: Tensor) -> None:
         """Copy a source's values into `row`; ValueError when it does not fit this layout, saying where."""
@@ -68,7 +72,7 @@ class Flattener:
     def fits(self, source: Source) -> bool:
         """Whether a source has the layers of this layout; cheaper than making a layout of it."""
         if isinstance(source, FlatRow):
-            return source.flattener.layout.layers == self.layout.layers
+            return bool(source.flattener.layout.layers == self.layout.layers)
         try:
             tensors = self._ordered(source)
         except ValueError:
@@ -90,7 +94,7 @@ class Flattener:
         parts = [_real(states[name]).flatten(1).float() for name in self._names]
         return torch.cat(parts, dim=1) if parts else torch.empty(0, 0)
 
-    def _ordered(self, source: Source) -> list[Tensor]:
+    def _ordered(self, source: Tensors) -> list[Tensor]:
         if self._positional or not isinstance(source, nn.Module | Mapping):
             tensors = [tensor for _, tensor, _ in _floating(source)]
             if len(tensors) != len(self._names):
@@ -117,7 +121,7 @@ class Flattener:
         return digest.hexdigest()
 
 
-def _floating(source: Source) -> Iterable[tuple[str, Tensor, bool | None]]:
+def _floating(source: Tensors) -> Iterable[tuple[str, Tensor, bool | None]]:
     seen: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
     for name, tensor, trainable in _named(source):
         if not (tensor.is_floating_point() or tensor.is_complex()):
@@ -130,7 +134,7 @@ def _floating(source: Source) -> Iterable[tuple[str, Tensor, bool | None]]:
         yield name, tensor, trainable
 
 
-def _named(source: Source) -> Iterable[tuple[str, Tensor, bool | None]]:
+def _named(source: Tensors) -> Iterable[tuple[str, Tensor, bool | None]]:
     if isinstance(source, nn.Module):
         trainable = {
             name: parameter.requires_grad for name, parameter in source.named_parameters(remove_duplicate=False)

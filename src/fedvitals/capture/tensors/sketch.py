@@ -4,19 +4,23 @@ Each value is added, with a random sign, to one of its layer's buckets; buckets 
 layout, the same for all clients, rounds and machines. The dot product of two sketches estimates the dot product of the
 updates without bias. Here sketches are of updates divided by their norm, so the estimate is the cosine itself, with a
 standard error of about 1 / sqrt(buckets).
+
+The i-th value of a layer goes to bucket i modulo the layer's number of buckets, which shares no factor with the length
+of a row: so each row and each column of a matrix is spread evenly over all buckets, better than a random hash would,
+and a sketch is a product with the signs and a sum over an axis, three times cheaper than scattering.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedvitals.randomness import stream
-from fedvitals.vocabulary import Layout, Sketch
+from fedvitals.vocabulary import Layer, Layout, Sketch
 
 BUCKETS = 256
 LEAST_A_LAYER = 8
@@ -25,11 +29,12 @@ UNIT_RANGE = 2.0  # a bucket of a unit vector stays well inside this
 SEED = 20_160_217  # of the sketch itself: never the job's, so that runs can be compared
 
 
-def allot_buckets(sizes: Sequence[int], total: int = BUCKETS) -> tuple[int, ...]:
+def allot_buckets(layers: Sequence[Layer], total: int = BUCKETS) -> tuple[int, ...]:
     """Buckets of each layer: at least 8 (or its size), the rest by the square root of what is left of it.
 
     A layer with no more values than buckets is kept whole. Beyond 32 layers the total grows, to keep 8 for each.
     """
+    sizes = [layer.size for layer in layers]
     allotted = [min(size, LEAST_A_LAYER) for size in sizes]
     for _ in range(8):
         left = total - sum(allotted)
@@ -41,67 +46,77 @@ def allot_buckets(sizes: Sequence[int], total: int = BUCKETS) -> tuple[int, ...]
         if not any(extra):
             extra[wants.index(max(wants))] = left
         allotted = [min(size, given + more) for size, given, more in zip(sizes, allotted, extra, strict=True)]
-    return tuple(allotted)
+    return tuple(_coprime(layer, buckets) for layer, buckets in zip(layers, allotted, strict=True))
+
+
+def _coprime(layer: Layer, buckets: int) -> int:
+    """The nearest number, smaller if there is one from 8 on, that shares no factor with the length of a row."""
+    length = math.prod(layer.shape[1:]) if len(layer.shape) > 1 else 1
+    if buckets == layer.size:
+        return buckets
+    candidates = (*range(buckets, LEAST_A_LAYER - 1, -1), *range(buckets + 1, layer.size))
+    return next((number for number in candidates if math.gcd(number, length) == 1), buckets)
 
 
 class Sketcher:
     """The buckets and signs of one layout, ready for use on a device."""
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
-        order, starts, signs = _assign(layout)
-        self._order = torch.from_numpy(order).to(device)
-        self._starts = torch.from_numpy(starts).to(device)
-        self._signs = torch.from_numpy(signs).to(device)
-        self.buckets = len(starts)
+        self._layers = list(_folded(layout, device))
+        self.buckets = sum(layout.sketch_buckets)
         self._units = _unit_projection(layout, device)
 
     def sketch(self, rows: Tensor) -> Tensor:
-        """[clients, size] -> [clients, buckets]. Transposed, so that one pass adds all clients' values at once."""
-        columns = rows.t().contiguous()
-        bags = torch.nn.functional.embedding_bag(
-            self._order, columns, self._starts, mode="sum", per_sample_weights=self._signs
-        )
-        return bags.t().contiguous()
+        """[clients, size] -> [clients, buckets]."""
+        parts = [_bucketed(rows[:, part], signs, buckets) for part, signs, buckets in self._layers]
+        return torch.cat(parts, 1) if parts else rows[:, :0]
 
     def units(self, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """[clients, units, columns] -> sums [clients, units] and sketches [clients, units, 8]."""
         clients, units, columns = matrix.shape
-        projected = torch.mm(matrix.reshape(clients * units, columns), self._units).view(clients, units, -1)
-        return projected[..., 0], projected[..., 1:]
+        projected = torch.mm(self._units, matrix.reshape(clients * units, columns).t())
+        sketched = projected.view(1 + UNIT_BUCKETS, clients, units)
+        return sketched[0], sketched[1:].permute(1, 2, 0)
 
 
-def _assign(layout: Layout) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    order, starts, signs, offset, filled = [], [], [], 0, 0
+def _folded(layout: Layout, device: torch.device) -> Iterator[tuple[slice, Tensor | None, int]]:
+    """Place, signs and buckets of each layer; no signs for a layer that is kept whole, so that it can be read off."""
+    offset = 0
     for index, (layer, buckets) in enumerate(zip(layout.layers, layout.sketch_buckets, strict=True)):
-        random = stream(SEED, "sketch", index, layer.size)
-        whole = buckets == layer.size  # kept as it is, so that a bias can be read off
-        places = np.arange(layer.size) if whole else random.permutation(layer.size)
-        order.append(places + offset)
-        signs.append(np.ones(layer.size, np.float32) if whole else _signs(random, layer.size))
-        # Even buckets rather than hashed ones: collisions, and so the error, are the fewest possible.
-        starts.append(filled + (np.arange(buckets) * layer.size) // max(buckets, 1))
+        part = slice(offset, offset + layer.size)
         offset += layer.size
-        filled += layer.size
-    return _joined(order, np.int64), _joined(starts, np.int64), _joined(signs, np.float32)
+        if buckets == layer.size:
+            yield part, None, buckets
+        else:
+            signs = _signs(stream(SEED, "sketch", index, layer.size), layer.size)
+            yield part, torch.from_numpy(signs).to(device), buckets
+
+
+def _bucketed(values: Tensor, signs: Tensor | None, buckets: int) -> Tensor:
+    if signs is None:
+        return values
+    signed = values * signs
+    folds = signed.shape[1] // buckets
+    found = signed[:, : folds * buckets].view(len(signed), folds, buckets).sum(1)
+    rest = signed.shape[1] - folds * buckets
+    if rest:
+        found[:, :rest] += signed[:, folds * buckets :]
+    return found
 
 
 def _signs(random: np.random.Generator, size: int) -> np.ndarray:
     return random.integers(0, 2, size).astype(np.float32) * 2 - 1
 
 
-def _joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
-    return np.concatenate(parts).astype(dtype) if parts else np.empty(0, dtype)
-
-
 def _unit_projection(layout: Layout, device: torch.device) -> Tensor:
     if layout.unit_layer is None:
-        return torch.empty(0, 1 + UNIT_BUCKETS, device=device)
+        return torch.empty(1 + UNIT_BUCKETS, 0, device=device)
     columns = layout.layers[layout.unit_layer].shape[1]
     random = stream(SEED, "unit sketch", columns)
-    matrix = np.zeros((columns, 1 + UNIT_BUCKETS), np.float32)
-    matrix[:, 0] = 1.0
+    matrix = np.zeros((1 + UNIT_BUCKETS, columns), np.float32)
+    matrix[0] = 1.0
     places = random.permutation(columns) % UNIT_BUCKETS
-    matrix[np.arange(columns), 1 + places] = _signs(random, columns)
+    matrix[1 + places, np.arange(columns)] = _signs(random, columns)
     return torch.from_numpy(matrix).to(device)
 
 

@@ -17,6 +17,7 @@ from fedvitals.capture.tensors.sketch import Sketcher, unit_sketch_scale
 from fedvitals.vocabulary import Layout
 
 TINY = np.float32(1e-30)
+EMPTY = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])  # a layer without values has no zeros either
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,30 +55,23 @@ def summarise(rows: Tensor, layout: Layout, sketcher: Sketcher | None = None, *,
 
 def _statistics(rows: Tensor, layout: Layout) -> np.ndarray:
     sizes = [layer.size for layer in layout.layers]
+    raw = torch.empty(5, len(sizes), len(rows), device=rows.device)
     nonzero = torch.ne(rows, 0, out=torch.empty_like(rows))
-    columns = []
-    for part, moved in zip(torch.split(rows, sizes, 1), torch.split(nonzero, sizes, 1), strict=True):
-        if part.shape[1] == 0:
-            columns.append(_nothing(rows))
+    parts = zip(torch.split(rows, sizes, 1), torch.split(nonzero, sizes, 1), strict=True)
+    for index, (part, moved) in enumerate(parts):
+        if sizes[index] == 0:
+            raw[:, index] = EMPTY.unsqueeze(1)
             continue
-        columns.append(
-            torch.stack((torch.linalg.vector_norm(part, dim=1), part.sum(1), part.amin(1), part.amax(1), moved.sum(1)))
-        )
-    if not columns:
-        return np.zeros((len(rows), 0, 6), np.float32)
-    raw = torch.stack(columns).cpu().numpy()  # [layers, 5, rows]: the one crossing
-    return _finished(raw, np.maximum(sizes, 1).astype(np.float64))
-
-
-def _nothing(rows: Tensor) -> Tensor:
-    """An empty layer: all zero, and none of its values is."""
-    nothing = torch.zeros(5, len(rows), device=rows.device)
-    nothing[4] = 1.0
-    return nothing
+        torch.linalg.vector_norm(part, dim=1, out=raw[0, index])
+        torch.sum(part, 1, out=raw[1, index])
+        torch.amin(part, 1, out=raw[2, index])
+        torch.amax(part, 1, out=raw[3, index])
+        torch.sum(moved, 1, out=raw[4, index])
+    return _finished(raw.cpu().numpy(), np.maximum(sizes, 1).astype(np.float64))  # the one crossing
 
 
 def _finished(raw: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    norm, total, low, high, moved = raw.transpose(1, 2, 0)  # each [rows, layers]
+    norm, total, low, high, moved = raw.transpose(0, 2, 1)  # each [rows, layers]
     stats = np.empty((*norm.shape, 6), np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         mean = total / sizes  # float64, as are the next lines
@@ -156,4 +150,5 @@ def cosines_to_others(rows: Tensor, norms: np.ndarray) -> np.ndarray:
         cosines = (dots - squares) / np.sqrt(np.maximum(whole - 2 * dots + squares, 0.0) * squares)
     # Zero, or so long that its square is infinite: it has no direction that could be told.
     cosines[~np.isfinite(cosines)] = np.nan
-    return np.clip(cosines, -1, 1).astype(np.float32)
+    clipped: np.ndarray = np.clip(cosines, -1, 1).astype(np.float32)
+    return clipped

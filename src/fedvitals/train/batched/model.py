@@ -13,7 +13,6 @@ from fedvitals.train.batched.layers import (
     Flattened,
     HyperbolicTangent,
     Rectified,
-    Weights,
     cross_entropy,
 )
 from fedvitals.train.flat import FlatModel
@@ -40,15 +39,15 @@ class Chain:
 
     how = "hand-batched layers"
 
-    def __init__(self, layers: list[BatchedLayer], flat: Weights) -> None:
+    def __init__(self, layers: list[BatchedLayer]) -> None:
         self._layers = layers
-        self._flat = flat
+        self._bound: tuple[int, int, int] = (0, 0, 0)
         self._first_with_weights = next(i for i, layer in enumerate(layers) if isinstance(layer, Dense))
 
     def losses_and_gradient(
         self, weights: Tensor, gradient: Tensor, x: Tensor, y: Tensor, share: Tensor | float
     ) -> Tensor:
-        self._flat.bind(weights, gradient)
+        self._bind(weights, gradient)
         for layer in self._layers:
             x = layer.forward(x)
         losses, passed = cross_entropy(x, y, share)
@@ -59,6 +58,14 @@ class Chain:
                 break
             passed = below
         return losses
+
+    def _bind(self, weights: Tensor, gradient: Tensor) -> None:
+        """Cut the matrices into layers when they are others than at the last step, which is seldom."""
+        bound = (weights.data_ptr(), gradient.data_ptr(), weights.shape[0])
+        if bound != self._bound:
+            for layer in self._layers:
+                layer.bind(weights, gradient)
+            self._bound = bound
 
 
 def batched_model(model: FlatModel, row: Tensor) -> BatchedModel:
@@ -107,20 +114,19 @@ def _chain(model: FlatModel) -> Chain | None:
     module = model.module
     if not isinstance(module, nn.Sequential) or model.trainable is not None:
         return None
-    flat = Weights()
     where = {layer.name: part for layer, part in zip(model.layers, model.slices, strict=True)}
     layers: list[BatchedLayer] = []
     for name, part in module.named_children():
-        layer = _layer(part, name, flat, where)
+        layer = _layer(part, name, where)
         if layer is None:
             return None
         layers.append(layer)
-    return Chain(layers, flat) if any(isinstance(layer, Dense) for layer in layers) else None
+    return Chain(layers) if any(isinstance(layer, Dense) for layer in layers) else None
 
 
-def _layer(part: nn.Module, name: str, flat: Weights, where: dict[str, slice]) -> BatchedLayer | None:
+def _layer(part: nn.Module, name: str, where: dict[str, slice]) -> BatchedLayer | None:
     if type(part) is nn.Linear and f"{name}.weight" in where:
-        return Dense(flat, part, where[f"{name}.weight"], where.get(f"{name}.bias"))
+        return Dense(part, where[f"{name}.weight"], where.get(f"{name}.bias"))
     if type(part) is nn.ReLU:
         return Rectified()
     if type(part) is nn.Tanh:
