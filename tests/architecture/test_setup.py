@@ -1,4 +1,4 @@
-"""`script/setup`, with an interpreter that only writes down what it is asked: order, fallbacks, interruptions, two at once."""
+"""`script/setup`, with an interpreter that only writes down what it is asked: order, fallbacks, two at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tree import ROOT
 
-# Stands for python and for the .venv's python. FAIL: words of pip calls that do not succeed; SLOW: seconds an install takes.
+# Stands for python and for the .venv's python. FAIL: words of pip calls that fail; SLOW: seconds an install takes.
 FAKE = """#!/usr/bin/env bash
 case "$*" in
     "-c "*) exit 0 ;;
