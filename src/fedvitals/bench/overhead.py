@@ -99,7 +99,7 @@ def _job(model: str, executor: str) -> Job:
     plan = {name: dict(section) for name, section in MODELS[model].items()}
     plan["data"]["clients"] = 100
     plan["train"] |= {"clients_per_round": size, "batch_size": 32, "lr": 0.05}
-    plan["execute"] = {"executor": executor, "workers": 1, "chunk": size}
+    plan["execute"] = {"executor": executor, "workers": 1, "chunk": 0 if executor == "sequential" else size}
     return Job.from_dict({"name": f"overhead-{model}", **plan})
 
 

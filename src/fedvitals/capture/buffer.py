@@ -1,14 +1,12 @@
-"""Updates of one round on their way to becoming records.
+"""The updates of one round on their way to becoming records.
 
-Rows are summarised together: when the round ends, when the buffer is full, or when the oldest row is a fifth of a
-second old, so that a killed process loses little. A participation whose row was summarised before its session ended is
-simply written again when it does.
+Rows wait in `pending`. A participation whose row was summarised before its session ended is simply written again when
+it does; a cohort that came in parts gets its cosines when the last part is there.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,16 +15,15 @@ from fedvitals.capture.batch import Batch, DraftBatch, Findings, GradientRows, J
 from fedvitals.capture.draft import Draft
 from fedvitals.capture.losses import kept_losses
 from fedvitals.capture.models import Reference
-from fedvitals.capture.tensors import Row, Rows, Snapshot, Source, Summary, summarise
+from fedvitals.capture.pending import Entry
+from fedvitals.capture.tensors import Row, Snapshot, Source, Summary
 from fedvitals.vocabulary import Blob, Level, Participation, Record, StepBlock, UpdateBlock
 
 if TYPE_CHECKING:
     from fedvitals.capture.recorder import Recorder
 
 BLOCK_ROWS = 64
-OLDEST_S = 0.2
 MOST_REMEMBERED = 4_096  # participations of a round whose cosine can still be put right at its end
-MANY = 16  # clients that are worth a summary of their own
 ROW_BYTES = 700  # a Participation in the queue, roughly
 
 
@@ -38,56 +35,30 @@ class CohortBuffer:
         self._recorder = recorder
         self._round = round_number
         self._lock = threading.Lock()
-        self._rows = Rows(reference.flattener, reference.row)
-        self._waiting: list[Batch] = []
-        self._oldest_s = 0.0
-        self._flushes = 0
-        self._done: dict[tuple[str, int], tuple[Participation, np.ndarray]] = {}
+        self._added = 0  # participations handed to `pending`
+        self._parts: list[tuple[list[Participation], np.ndarray | None]] = []
+        self._summarised = 0
+        self._finished = False
         self._sees_updates = recorder.settings.level != Level.SEALED
-        recorder.age(self)
 
     def add_state(self, draft: Draft, source: Source) -> None:
         """A client's model after training. ValueError when it has other layers than the round's model."""
-        with self._lock:
-            self._make_room()
-            self._rows.add_state(source)
-            self._wait(DraftBatch(draft))
+        row = self.reference.flattener.row(source).sub_(self.reference.row)
+        self.add_batch(DraftBatch(draft), row.unsqueeze(0))
 
     def add_batch(self, batch: Batch, updates: Row) -> None:
-        """Differences [clients, size]: of many clients summarised where they lie, of a few when there are more."""
-        with self._lock:
-            if len(batch) >= MANY:
-                self._summarise(batch, updates)
-                return
-            if self._rows.room < len(batch):
-                self._flush()
-            if self._rows.room < len(batch):
-                self._summarise(batch, updates)
-                return
-            self._rows.add_updates(updates)
-            self._wait(batch)
-
-    def _make_room(self) -> None:
-        if self._rows.full:
-            self._flush()
-
-    def _wait(self, batch: Batch) -> None:
-        if not self._waiting:
-            self._oldest_s = time.monotonic()
-        self._waiting.append(batch)
-
-    def flush_if_old(self) -> None:
-        if self._waiting and time.monotonic() - self._oldest_s > OLDEST_S:
-            with self._lock:
-                self._flush()
+        """Differences [clients, size], which nobody writes to from now on."""
+        if not self._sees_updates:
+            self._recorder.emit(batch.records(slice(0, len(batch)), None))
+            return
+        self._added += len(batch)
+        self._recorder.pending.add(Entry(self, batch, updates))
 
     def finish(self) -> None:
-        """The round is over: write what waits, and put the cosines right if the cohort came in parts."""
+        """The round is over: once its last part is summarised, its cosines are put right."""
         with self._lock:
-            self._flush()
-            if self._flushes > 1 and self._done:
-                self._recorder.emit(_corrected(list(self._done.values())))
-            self._done.clear()
+            self._finished = True
+            self._settle()
 
     def add_steps(self, draft: Draft) -> None:
         """Only the sampled steps, of a participation that submits nothing."""
@@ -100,58 +71,67 @@ class CohortBuffer:
         with self._lock:
             if not draft.statistics:
                 return
-            record, key = draft.record(), (draft.client, draft.attempt)
-            if key in self._done:
-                self._done[key] = (record, self._done[key][1])
+            record = draft.record()
+            for participations, _ in self._parts:
+                for place, known in enumerate(participations):
+                    if known[:2] == record[:2]:
+                        participations[place] = record
             self._recorder.emit([record])
 
-    def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            self._summarise(JoinedBatch(waiting), self._rows.take())
+    def summarised(self, batches: list[Batch], summary: Summary, part: slice, rows: Row) -> None:
+        """What `pending` found out about some rows of this round."""
+        batch = batches[0] if len(batches) == 1 else JoinedBatch(batches)
+        with self._lock:
+            steps = self._step_block(batch)  # first: it tells drafts which of their steps went bad
+            if steps is not None:
+                self._recorder.emit([steps], 64 + steps.stats.nbytes)
+            written: list[Participation] = []
+            for start in range(0, len(batch), BLOCK_ROWS):
+                own = slice(start, min(start + BLOCK_ROWS, len(batch)))
+                written += self._emit_block(batch, own, summary, slice(part.start + own.start, part.start + own.stop))
+            if self._recorder.settings.keep_updates:
+                self._keep_updates(written, rows[part])
+            self._parts.append((written, None if summary.sketches is None else summary.sketches[part]))
+            self._summarised += len(batch)
+            self._settle()
 
-    def _summarise(self, batch: Batch, rows: Row) -> None:
-        self._flushes += 1
-        if not self._sees_updates:
-            self._recorder.emit(batch.records(slice(None), None))
+    def _settle(self) -> None:
+        if not self._finished or self._summarised < self._added:
             return
-        summary = summarise(rows, self.reference.flattener.layout, self.reference.sketcher)
-        steps = self._step_block(batch)  # first: it tells drafts which of their steps went bad
-        for start in range(0, len(batch), BLOCK_ROWS):
-            self._emit_block(batch, summary, slice(start, min(start + BLOCK_ROWS, len(batch))))
-        if steps is not None:
-            self._recorder.emit([steps], 64 + steps.stats.nbytes)
-        if self._recorder.settings.keep_updates:
-            self._keep_updates(batch, rows)
+        parts, self._parts = self._parts, []
+        known = [(some, sketches) for some, sketches in parts if sketches is not None]
+        if len(parts) > 1 and known and self._summarised <= MOST_REMEMBERED:
+            records = [record for some, _ in known for record in some]
+            self._recorder.emit(_corrected(records, np.concatenate([sketches for _, sketches in known])))
 
-    def _emit_block(self, batch: Batch, summary: Summary, part: slice) -> None:
+    def _emit_block(self, batch: Batch, own: slice, summary: Summary, part: slice) -> list[Participation]:
         number = self._recorder.next_block()
-        losses, steps = kept_losses(batch.step_losses_of(part))
+        losses, steps = kept_losses(batch.step_losses_of(own))
         layout = self.reference.flattener.layout.id
         block = UpdateBlock(number, self._round, layout, losses=losses, loss_steps=steps, **_cut(summary, part))
-        participations = batch.records(part, _findings(summary, part, number))
-        if summary.sketches is not None and len(self._done) < MOST_REMEMBERED:
-            for record, sketch in zip(participations, summary.sketches[part], strict=True):
-                self._done[record[0], record[1]] = (record, sketch)
+        participations = batch.records(own, _findings(summary, part, number))
         records: list[Record] = [block, *participations]
         self._recorder.emit(records, _size(block) + ROW_BYTES * len(participations))
+        return participations
 
     def _step_block(self, batch: Batch) -> StepBlock | None:
-        layers = self.reference.flattener.layout.layers
+        layout = self.reference.flattener.layout
         taken = list(batch.gradients())
         if not taken:
             return None
+        names = [layer.name for layer in layout.layers]
+        stats = [_placed(rows, names) for rows in taken]
         return StepBlock(
             self._round,
-            self.reference.flattener.layout.id,
+            layout.id,
             tuple(client for rows in taken for client in rows.clients),
             tuple(attempt for rows in taken for attempt in rows.attempts),
             tuple(step for rows in taken for step in rows.steps),
-            np.concatenate([_placed(rows, [layer.name for layer in layers]) for rows in taken]),
+            stats[0] if len(stats) == 1 else np.concatenate(stats),
         )
 
-    def _keep_updates(self, batch: Batch, rows: Row) -> None:
-        for record, row in zip(batch.records(slice(None), None), rows.clone(), strict=True):
+    def _keep_updates(self, records: list[Participation], rows: Row) -> None:
+        for record, row in zip(records, rows.clone(), strict=True):
             self._keep_update(record, Snapshot(None, self.reference.flattener, row))
 
     def _keep_update(self, of: Participation, snapshot: Snapshot) -> None:
@@ -191,10 +171,10 @@ def _placed(rows: GradientRows, layers: list[str]) -> np.ndarray:
     return placed
 
 
-def _corrected(done: list[tuple[Participation, np.ndarray]]) -> list[Participation]:
+def _corrected(records: list[Participation], sketches: np.ndarray) -> list[Participation]:
     """With the cosine of each to the mean of all others of the round, from the sketches: right within their error."""
-    norms = np.array([record.update_norm for record, _ in done], np.float64)
-    vectors = np.stack([sketch for _, sketch in done]).astype(np.float64)
+    norms = np.array([record.update_norm for record in records], np.float64)
+    vectors = sketches.astype(np.float64)
     vectors *= np.where(np.isfinite(norms), norms, 0.0)[:, None]
     others = vectors.sum(0) - vectors
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -202,5 +182,5 @@ def _corrected(done: list[tuple[Participation, np.ndarray]]) -> list[Participati
         cosines = np.clip((vectors * others).sum(1) / lengths, -1, 1).tolist()
     return [
         record._replace(cosine=None if cosine != cosine else cosine)
-        for (record, _), cosine in zip(done, cosines, strict=True)
+        for record, cosine in zip(records, cosines, strict=True)
     ]

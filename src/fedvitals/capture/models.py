@@ -100,7 +100,7 @@ class Models:
 
     def _emit_statistics(self, reference: Reference, round_number: int) -> None:
         row, layout = reference.row, reference.flattener.layout
-        summary = summarise(row.unsqueeze(0), layout, cosines=False)
+        summary = summarise(row.unsqueeze(0), layout)
         same = self._first is not None and self._first.shape == row.shape
         block = ModelBlock(
             version=reference.version,

@@ -75,7 +75,7 @@ class GradientProbe:
         if self._governor.whole_statistics:
             flattener = Flattener(dict(zip(self._names, present, strict=True)))
             rows = flattener.row(dict(zip(self._names, present, strict=True))).unsqueeze(0)
-            self._full.append(summarise(rows, flattener.layout, cosines=False).stats[0])
+            self._full.append(summarise(rows, flattener.layout).stats[0])
         else:
             # The one call that takes all norms at once; a loop of `.norm()` costs several times as much.
             self._norms.append(torch.stack([n.float() for n in torch._foreach_norm(present)]))

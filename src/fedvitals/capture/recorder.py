@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,10 +21,11 @@ from fedvitals.vocabulary import Blob, LogEntry, Record, Run, Status
 if TYPE_CHECKING:
     from fedvitals.capture.accelerator import Accelerator
     from fedvitals.capture.models import Models
+    from fedvitals.capture.pending import Pending
 
 log = logging.getLogger("fedvitals")
 
-TICK_S = 0.1
+TICK_S = 0.05
 RECORD_BYTES = 512  # a scalar record in the queue, roughly
 
 
@@ -68,7 +68,7 @@ class Recorder:
         self._chunks = itertools.count()
         self._lock = threading.Lock()
         self._models: Models | None = None
-        self._ageing: weakref.WeakSet[Ageing] = weakref.WeakSet()
+        self._pending: Pending | None = None
         self._resources = ResourceProbe(accelerator)
         self._stop = threading.Event()
         self._handlers = self._attach_logging()
@@ -121,9 +121,19 @@ class Recorder:
         if self.alive:
             self._sink.put_blob(data, size_bytes, describe)
 
-    def age(self, rows: Ageing) -> None:
-        """Have these rows looked at by the ticker, so that they reach the disk in time."""
-        self._ageing.add(rows)
+    @property
+    def pending(self) -> Pending:
+        """The updates that wait to be summarised."""
+        if self._pending is None:
+            from fedvitals.capture.pending import Pending
+
+            self._pending = Pending()
+        return self._pending
+
+    def flush(self) -> None:
+        """Summarise what waits, at once."""
+        if self._pending is not None:
+            self._pending.flush()
 
     def spent(self, ns: int) -> None:
         self.governor.spent_ns += ns
@@ -144,13 +154,21 @@ class Recorder:
         self._ticker.join(timeout=1.0)
         for handler in self._handlers:
             logging.getLogger().removeHandler(handler)
-        if self._models is not None:
-            self._models.close()
+        self._finish_tensors()
         self.emit(list(self._resources.samples(self.now())))
         self.run = replace(self.run, status=status, ended_ns=self.now(), health=self.health() | (health or {}))
         self.emit([self.run])
         if not self._sink.close(self.settings.close_timeout_s):
             log.warning("fedvitals gave up waiting for the disk; the end of run %s may be missing", self.run.id)
+
+    def _finish_tensors(self) -> None:
+        """What is left to summarise; a fault in it must not keep the run from ending."""
+        try:
+            self.flush()
+            if self._models is not None:
+                self._models.close()
+        except Exception as error:
+            self.trouble("close", error)
 
     def health(self) -> dict[str, Any]:
         return {
@@ -178,8 +196,8 @@ class Recorder:
         while not self._stop.wait(TICK_S):
             began = time.thread_time_ns()
             try:
-                for rows in list(self._ageing):
-                    rows.flush_if_old()
+                if self._pending is not None:
+                    self._pending.flush_if_old()
                 every = self.settings.resources_every_s
                 if every and time.monotonic() >= due:
                     due = time.monotonic() + every
@@ -187,8 +205,3 @@ class Recorder:
             except Exception as error:
                 self.trouble("ticker", error)
             self.spent(time.thread_time_ns() - began)
-
-
-class Ageing(Protocol):
-    def flush_if_old(self) -> None: ...
-    def __hash__(self) -> int: ...

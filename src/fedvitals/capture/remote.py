@@ -120,8 +120,7 @@ class RemoteClient(ClientSession):
 
     def _packed(self) -> bytes:
         try:
-            if self._buffer is not None:
-                self._buffer.finish()
+            self.recorder.flush()
             if self.draft.end_ns == 0:
                 self.draft.end_ns = self.recorder.now()
             telemetry = Telemetry.gather(self.draft.record(), self._sink.records)

@@ -7,6 +7,7 @@ floats, and values that are not finite are counted only when a norm says that th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from fedvitals.capture.tensors.sketch import Sketcher, unit_sketch_scale
 from fedvitals.vocabulary import Layout
 
-TINY = np.float32(1e-30)
+TINY = 1e-30
 EMPTY = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])  # a layer without values has no zeros either
 
 
@@ -35,8 +36,14 @@ class Summary:
 
 
 @torch.no_grad()
-def summarise(rows: Tensor, layout: Layout, sketcher: Sketcher | None = None, *, cosines: bool = True) -> Summary:
-    """Everything recorded of `rows` [rows, size]; the rows are not changed."""
+def summarise(
+    rows: Tensor, layout: Layout, sketcher: Sketcher | None = None, *, groups: Sequence[int] | None = None
+) -> Summary:
+    """Everything recorded of `rows` [rows, size], which are not changed.
+
+    `groups` are the sizes of cohorts that follow each other in the rows: with them, each row is compared to the others
+    of its cohort.
+    """
     stats = _statistics(rows, layout)
     norms = np.sqrt(np.square(stats[..., 0], dtype=np.float64).sum(axis=1))
     clean, nonfinite = rows, None
@@ -48,7 +55,7 @@ def summarise(rows: Tensor, layout: Layout, sketcher: Sketcher | None = None, *,
         stats=stats,
         norms=norms,
         nonfinite=nonfinite,
-        cosines=cosines_to_others(clean, norms) if cosines else None,
+        cosines=None if groups is None else _cosines(clean, norms, groups),
         **extra,
     )
 
@@ -104,9 +111,8 @@ def _sketched(rows: Tensor, layout: Layout, sketcher: Sketcher, norms: np.ndarra
     with np.errstate(divide="ignore"):
         scale = 1.0 / norms
     scale[~np.isfinite(scale)] = 0.0
-    sketches = sketcher.sketch(rows).cpu().numpy()
-    sketches *= scale[:, None].astype(np.float32)
-    result = {"sketches": sketches.astype(np.float16)}
+    shares = torch.from_numpy(scale.astype(np.float32)).to(rows.device).unsqueeze(1)
+    result = {"sketches": sketcher.sketch(rows).mul_(shares).half().cpu().numpy()}
     if layout.unit_layer is not None:
         result |= _unit_rows(rows, layout, sketcher)
     return result
@@ -119,20 +125,22 @@ def _unit_rows(rows: Tensor, layout: Layout, sketcher: Sketcher) -> dict[str, np
     columns = layout.layers[index].shape[1]
     matrix = rows[:, start : start + layout.units * columns].reshape(len(rows), layout.units, columns)
     lengths = torch.linalg.vector_norm(matrix, dim=2)
+    whole = torch.linalg.vector_norm(lengths, dim=1, keepdim=True).clamp_(min=TINY)
     sums, sketches = sketcher.units(matrix)
-    return _scaled_units(lengths.cpu().numpy(), sums.cpu().numpy(), sketches.cpu().numpy(), columns)
-
-
-def _scaled_units(lengths: np.ndarray, sums: np.ndarray, sketches: np.ndarray, columns: int) -> dict[str, np.ndarray]:
-    whole = np.sqrt(np.square(lengths).sum(axis=1, keepdims=True))
-    np.maximum(whole, TINY, out=whole)
-    steps = sketches / (np.maximum(lengths, TINY) * unit_sketch_scale())[..., None]
-    np.rint(np.clip(steps, -127, 127, out=steps), out=steps)
+    steps = sketches / lengths.clamp(min=TINY).mul_(unit_sketch_scale()).unsqueeze(2)
     return {
-        "unit_norms": (lengths / whole).astype(np.float16),
-        "unit_sums": (sums / (whole * math.sqrt(columns))).astype(np.float16),
-        "unit_sketches": steps.astype(np.int8),
+        "unit_norms": (lengths / whole).half().cpu().numpy(),
+        "unit_sums": (sums / (whole * math.sqrt(columns))).half().cpu().numpy(),
+        "unit_sketches": steps.round_().clamp_(-127, 127).to(torch.int8).cpu().numpy(),
     }
+
+
+def _cosines(rows: Tensor, norms: np.ndarray, groups: Sequence[int]) -> np.ndarray:
+    found, offset = [], 0
+    for size in groups:
+        found.append(cosines_to_others(rows[offset : offset + size], norms[offset : offset + size]))
+        offset += size
+    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def cosines_to_others(rows: Tensor, norms: np.ndarray) -> np.ndarray:

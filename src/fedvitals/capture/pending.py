@@ -1,0 +1,99 @@
+"""Updates that wait to be summarised: those of several rounds together, because an operation on a few rows costs as
+much as one on hundreds.
+
+They wait until the oldest is an eighth of a second old, or until they fill their memory. Then their statistics are
+computed at once, mostly in the recorder's own thread, and a killed process loses little.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedvitals.capture.batch import Batch
+from fedvitals.capture.tensors import Row, joined, summarise
+
+if TYPE_CHECKING:
+    from fedvitals.capture.buffer import CohortBuffer
+
+OLDEST_S = 0.125
+MOST_BYTES = 16 * 2**20  # beyond this, rows would only push each other out of the cache
+
+
+class Entry(NamedTuple):
+    """Rows of one batch of one round."""
+
+    buffer: CohortBuffer
+    batch: Batch
+    rows: Row  # [clients, size]; nobody writes to it any more
+
+
+class Pending:
+    """The waiting updates of a run; any thread may add and any may flush."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()  # one at a time, so that a round's parts arrive in their order
+        self._entries: list[Entry] = []
+        self._bytes = 0
+        self._oldest_s = 0.0
+
+    def add(self, entry: Entry) -> None:
+        with self._lock:
+            if not self._entries:
+                self._oldest_s = time.monotonic()
+            self._entries.append(entry)
+            self._bytes += entry.rows.numel() * 4
+            full = self._bytes >= MOST_BYTES
+        if full:
+            self.flush()
+
+    def flush_if_old(self) -> None:
+        if self._entries and time.monotonic() - self._oldest_s > OLDEST_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Summarise all that waits."""
+        with self._flushing:
+            with self._lock:
+                entries, self._entries, self._bytes = self._entries, [], 0
+            for alike in _alike(entries):
+                _summarise(alike)
+
+
+def _alike(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Runs of entries with one layout: mostly a single one."""
+    run: list[Entry] = []
+    for entry in entries:
+        if run and entry.buffer.reference.flattener is not run[0].buffer.reference.flattener:
+            yield run
+            run = []
+        run.append(entry)
+    if run:
+        yield run
+
+
+def _summarise(entries: list[Entry]) -> None:
+    reference = entries[0].buffer.reference
+    rows = joined([entry.rows for entry in entries])
+    groups = list(_rounds(entries))
+    sizes = [sum(len(entry.rows) for entry in group) for group in groups]
+    summary = summarise(rows, reference.flattener.layout, reference.sketcher, groups=sizes)
+    offset = 0
+    for group, size in zip(groups, sizes, strict=True):
+        group[0].buffer.summarised([entry.batch for entry in group], summary, slice(offset, offset + size), rows)
+        offset += size
+
+
+def _rounds(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Entries of one round each. Rounds may overlap where clients are asynchronous: then a round has several parts."""
+    run: list[Entry] = []
+    for entry in entries:
+        if run and entry.buffer is not run[0].buffer:
+            yield run
+            run = []
+        run.append(entry)
+    if run:
+        yield run
