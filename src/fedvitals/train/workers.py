@@ -1,0 +1,134 @@
+"""Worker processes of the pool: how one is forked, spoken to and ended.
+
+Plans and results go through a pipe, weights and updates through memory that both sides see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import io
+import multiprocessing
+import pickle  # only between the engine and its own forks
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedvitals.faults.work import LocalWork
+from fedvitals.train.trained import Failed, Trained
+
+# What a worker does with a task: some clients, the weights they start from, the row of the first one's update.
+Attempt = Callable[[Sequence[LocalWork], Tensor, Mapping[str, Tensor], int], Iterator[Trained | Failed]]
+STOPPING_S = 2.0  # what busy workers get to end by themselves when the engine is done, all together
+
+
+class Shared(NamedTuple):
+    """Memory that the engine and its workers see."""
+
+    weights: Tensor  # [size]: what a round starts from; workers only read it
+    updates: Tensor  # [clients, size]: a task's rows are its own
+
+
+class Worker:
+    """The engine's end of one worker process."""
+
+    def __init__(self, process: ForkProcess, connection: Connection) -> None:
+        self.process = process
+        self.connection = connection
+
+    def send(self, task: object) -> None:
+        with contextlib.suppress(OSError):  # it died while idle: reading from it will say so
+            self.connection.send_bytes(_packed(task))
+
+    def receive(self) -> list[Trained | Failed]:
+        """EOFError or OSError when it died."""
+        results: list[Trained | Failed] = pickle.loads(self.connection.recv_bytes())  # noqa: S301  # from our own fork
+        return results
+
+
+def start(attempt: Attempt, shared: Shared, others: Sequence[Worker]) -> Worker:
+    """Fork a worker. `others` are those that live: their connections are no business of the new one."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    not_its_own = [ours, *(worker.connection for worker in others)]
+    process = context.Process(
+        target=_serve, args=(theirs, not_its_own, attempt, shared), name="fedvitals-worker", daemon=True
+    )
+    with _no_interrupt():  # until the worker has said that it ignores them
+        process.start()
+    theirs.close()
+    return Worker(process, ours)
+
+
+def stop(workers: Sequence[Worker]) -> None:
+    """End them: all are told before any is waited for, and those still busy after a while are killed."""
+    for worker in workers:
+        worker.connection.close()
+    deadline = time.monotonic() + STOPPING_S
+    for worker in workers:
+        worker.process.join(timeout=max(0.0, deadline - time.monotonic()))
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join()
+        worker.process.close()
+
+
+@contextlib.contextmanager
+def _no_interrupt() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(connection: Connection, not_ours: list[Connection], attempt: Attempt, shared: Shared) -> None:
+    """The worker: until the engine closes its end, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to handle
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for other in not_ours:
+        other.close()  # held open here, it would hide the engine's end from a sibling
+    torch.set_num_threads(1)
+    while True:
+        try:
+            row, some, integers = pickle.loads(connection.recv_bytes())  # noqa: S301  # from the engine
+            results = _written(attempt(some, shared.weights.clone(), integers, row), shared.updates, row)
+            connection.send_bytes(_packed(results))
+        except (EOFError, OSError):
+            return  # the engine is gone, or has had enough
+
+
+def _written(results: Iterator[Trained | Failed], updates: Tensor, row: int) -> list[Trained | Failed]:
+    """Put updates where both sides see them; what is sent says in which rows."""
+    sent: list[Trained | Failed] = []
+    for result in results:
+        if isinstance(result, Trained):
+            count = len(result.works)
+            updates[row : row + count] = result.updates
+            result.updates = torch.arange(row, row + count)
+            # The plans are known to the engine; rows that a fault put into them need not travel back.
+            result.works = tuple(replace(work, x=None, y=None) for work in result.works)
+            row += count
+        sent.append(result)
+    return sent
+
+
+def _packed(value: object) -> bytes:
+    """Pickled, with tensors as arrays: torch's own way takes shared memory, file descriptors and a thread to hand them
+    over, and fails when the sender is gone."""
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
+    pickler.dispatch_table = copyreg.dispatch_table | {Tensor: _as_array}
+    pickler.dump(value)
+    return buffer.getvalue()
+
+
+def _as_array(tensor: Tensor) -> tuple[Any, ...]:
+    return torch.from_numpy, (tensor.numpy(),)
