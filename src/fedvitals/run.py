@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedvitals")
 
+FLUSH_EVERY_S = 0.3  # with a commit's own time well inside the half second that a killed process may lose
+
 
 def start(
     name: str = "run",
@@ -100,6 +102,7 @@ class Run:
         writer = BackgroundWriter(
             journal,
             queue_bytes=settings.queue_mb * 2**20,
+            flush_every_s=FLUSH_EVERY_S,
             max_bytes=settings.max_mb * 2**20,
             on_trouble=log.warning,
         )

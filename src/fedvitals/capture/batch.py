@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -132,6 +133,8 @@ class CohortBatch:
 
     def records(self, part: slice, findings: Findings | None) -> list[Participation]:
         count = len(self.clients[part])
+        if len(self.clients) == count == 1:
+            return [self._only(findings)]
         values: dict[str, Any] = {"outcome": Outcome.USED.value, "attributed": 0}
         values |= {name: _part(column, part) for name, column in self.columns.items()}
         values |= {"client": self.clients[part], "attempt": self.attempts[part], "round": self.round}
@@ -140,6 +143,24 @@ class CohortBatch:
             values |= findings._asdict() | {"block_row": range(findings.first_row, findings.first_row + count)}
         columns = (values.get(name) for name in Participation._fields)
         return list(map(Participation._make, zip(*(_spread(column, count) for column in columns), strict=False)))
+
+    def _only(self, findings: Findings | None) -> Participation:
+        """A cohort of one, without the machinery of columns: executors that train one by one report like this."""
+        values = {name: _first(column) for name, column in self.columns.items()}
+        losses = [] if self.step_losses is None else self.step_losses[0].tolist()
+        if losses:
+            first = losses[:FIRST_STEPS]
+            values["steps"], values["last_loss"] = len(losses), losses[-1]
+            values["loss"], values["first_loss"] = sum(losses) / len(losses), sum(first) / len(first)
+            values["bad_step"] = next((i for i, loss in enumerate(losses) if not isfinite(loss)), None)
+        if findings is not None:
+            values["update_norm"], values["cosine"] = findings.update_norm[0], findings.cosine[0]
+            values["nonfinite"], values["block"] = findings.nonfinite[0], findings.block
+            values["block_row"] = findings.first_row
+        values.setdefault("outcome", Outcome.USED.value)
+        values["client"], values["attempt"], values["round"] = self.clients[0], self.attempts[0], self.round
+        values["base_version"] = self.base_version
+        return Participation._make(map(values.get, Participation._fields))
 
     def _loss_columns(self, part: slice) -> dict[str, Any]:
         if self.step_losses is None or self.steps is None or self.step_losses.shape[1] == 0:
@@ -169,6 +190,12 @@ class CohortBatch:
     def gradients(self) -> Iterable[GradientRows]:
         taken, self.sampled = self.sampled, []
         return taken
+
+
+def _first(column: Any) -> Any:
+    if isinstance(column, np.ndarray):
+        return column[0].item()
+    return column[0] if isinstance(column, list | tuple | range) else column
 
 
 def _part(column: Any, part: slice) -> Any:

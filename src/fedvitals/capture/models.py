@@ -5,11 +5,25 @@ This module speaks of tensors only through `capture.tensors`, so it can be impor
 
 from __future__ import annotations
 
+import threading
+import time
 import weakref
 from collections import OrderedDict
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from fedvitals.capture.tensors import FlatRow, Flattener, Sketcher, Snapshot, Source, distance, summarise
+from fedvitals.capture.pending import OLDEST_S
+from fedvitals.capture.tensors import (
+    FlatRow,
+    Flattener,
+    Sketcher,
+    Snapshot,
+    Source,
+    distance,
+    distances,
+    joined,
+    summarise,
+)
 from fedvitals.vocabulary import Blob, ModelBlock
 
 if TYPE_CHECKING:
@@ -19,6 +33,7 @@ if TYPE_CHECKING:
 
 MOST_RECENT = 64  # versions that a late client may still be judged by
 RECENT_BYTES = 64 * 2**20
+WAITING_BYTES = 16 * 2**20
 
 
 class Reference:
@@ -42,6 +57,9 @@ class Models:
         self._flatteners: list[tuple[Flattener, Sketcher | None]] = []
         self._first: Row | None = None
         self._last: Row | None = None
+        self._waiting: list[tuple[Reference, int]] = []  # models and the rounds they begin, not yet summarised
+        self._oldest_s = 0.0
+        self._lock = threading.Lock()
         self._module: weakref.ref[Any] | None = None
         self._recent: OrderedDict[int, Reference] = OrderedDict()
         self.latest_version = -1
@@ -63,7 +81,7 @@ class Models:
         flattener, sketcher = self._same_or_new(source)
         row = flattener.row(source)
         reference = Reference(flattener, sketcher, row, version, flattener.fingerprint(row))
-        self._emit_statistics(reference, round_number)
+        self._wait(reference, round_number)
         if self._recorder.settings.keep_models:
             self._keep(source, reference, round_number)
         self._module = _weak(source)
@@ -83,6 +101,7 @@ class Models:
 
     def close(self) -> None:
         """The last round's outcome, which no later round has looked at."""
+        self.flush()
         module = self._module() if self._module is not None else None
         if module is None or self._last is None:
             return
@@ -91,31 +110,55 @@ class Models:
         if row.shape == self._last.shape and distance(row, self._last) == 0.0:
             return
         version = next(self._recorder.versions)
-        self._emit_statistics(Reference(flattener, None, row, version, flattener.fingerprint(row)), -1)
+        self._wait(Reference(flattener, None, row, version, flattener.fingerprint(row)), -1)
+        self.flush()
+
+    @property
+    def old(self) -> bool:
+        return bool(self._waiting) and time.monotonic() - self._oldest_s > OLDEST_S
+
+    def flush(self) -> None:
+        """Statistics of the models taken in since the last time, all at once."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            for number, group in groupby(waiting, key=lambda one: one[0].flattener.layout.id):
+                self._summarise(number, list(group))
+
+    def _wait(self, reference: Reference, round_number: int) -> None:
+        with self._lock:
+            if not self._waiting:
+                self._oldest_s = time.monotonic()
+            self._waiting.append((reference, round_number))
+            full = len(self._waiting) * reference.flattener.size * 4 > WAITING_BYTES
+        if full:
+            self.flush()
+
+    def _summarise(self, layout_id: int, waiting: list[tuple[Reference, int]]) -> None:
+        rows = [reference.row for reference, _ in waiting]
+        if self._first is None or self._last is None or self._last.shape != rows[0].shape:
+            self._first = self._last = rows[0]
+        summary = summarise(joined([row.unsqueeze(0) for row in rows]), waiting[0][0].flattener.layout)
+        drifts = distances(rows, self._first), distances(rows, self._last, following=True)
+        self._last = rows[-1]
+        blocks = [
+            ModelBlock(
+                version=reference.version,
+                round=round_number,
+                layout=layout_id,
+                stats=summary.stats[index],
+                nonfinite=None if summary.nonfinite is None else summary.nonfinite[index],
+                drift_first=drifts[0][index],
+                drift_last=drifts[1][index],
+                fingerprint=reference.fingerprint,
+            )
+            for index, (reference, round_number) in enumerate(waiting)
+        ]
+        self._recorder.emit(blocks, 64 * len(blocks) + summary.stats.nbytes)
 
     def _same_or_new(self, source: Source) -> tuple[Flattener, Sketcher | None]:
         if self._flatteners and self._flatteners[-1][0].fits(source):
             return self._flatteners[-1]
         return self.flattener(source)
-
-    def _emit_statistics(self, reference: Reference, round_number: int) -> None:
-        row, layout = reference.row, reference.flattener.layout
-        summary = summarise(row.unsqueeze(0), layout)
-        same = self._first is not None and self._first.shape == row.shape
-        block = ModelBlock(
-            version=reference.version,
-            round=round_number,
-            layout=layout.id,
-            stats=summary.stats[0],
-            nonfinite=None if summary.nonfinite is None else summary.nonfinite[0],
-            drift_first=distance(row, self._first) if same and self._first is not None else 0.0,
-            drift_last=distance(row, self._last) if same and self._last is not None else 0.0,
-            fingerprint=reference.fingerprint,
-        )
-        self._recorder.emit([block], 64 + summary.stats.nbytes)
-        if not same:
-            self._first = row
-        self._last = row
 
     def _keep(self, source: Source, reference: Reference, round_number: int) -> None:
         snapshot = Snapshot(source, reference.flattener, reference.row)

@@ -1,8 +1,8 @@
 """Updates that wait to be summarised: those of several rounds together, because an operation on a few rows costs as
 much as one on hundreds.
 
-They wait until the oldest is an eighth of a second old, or until they fill their memory. Then their statistics are
-computed at once, mostly in the recorder's own thread, and a killed process loses little.
+They wait until the oldest is a quarter of a second old, or until they fill their memory. Then their statistics are
+computed at once, mostly in the recorder's own thread, and written at once, so that a killed process loses little.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedvitals.capture.tensors import Row, joined, summarise
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
 
-OLDEST_S = 0.125
+OLDEST_S = 0.25
 MOST_BYTES = 16 * 2**20  # beyond this, rows would only push each other out of the cache
 
 
@@ -50,9 +50,9 @@ class Pending:
         if full:
             self.flush()
 
-    def flush_if_old(self) -> None:
-        if self._entries and time.monotonic() - self._oldest_s > OLDEST_S:
-            self.flush()
+    @property
+    def old(self) -> bool:
+        return bool(self._entries) and time.monotonic() - self._oldest_s > OLDEST_S
 
     def flush(self) -> None:
         """Summarise all that waits."""

@@ -37,6 +37,9 @@ class Sink(Protocol):
     @property
     def cpu_s(self) -> float: ...
     def put(self, records: Sequence[Record], size_bytes: int) -> bool: ...
+    def nudge(self) -> None:
+        """Write now what was put so far."""
+
     def put_blob(self, data: Callable[[], bytes], size_bytes: int, describe: Callable[[str], Blob]) -> bool: ...
     def close(self, timeout_s: float) -> bool: ...
 
@@ -134,6 +137,9 @@ class Recorder:
         """Summarise what waits, at once."""
         if self._pending is not None:
             self._pending.flush()
+        if self._models is not None:
+            self._models.flush()
+        self._sink.nudge()
 
     def spent(self, ns: int) -> None:
         self.governor.spent_ns += ns
@@ -196,8 +202,8 @@ class Recorder:
         while not self._stop.wait(TICK_S):
             began = time.thread_time_ns()
             try:
-                if self._pending is not None:
-                    self._pending.flush_if_old()
+                if (self._pending is not None and self._pending.old) or (self._models is not None and self._models.old):
+                    self.flush()
                 every = self.settings.resources_every_s
                 if every and time.monotonic() >= due:
                     due = time.monotonic() + every

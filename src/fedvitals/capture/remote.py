@@ -163,6 +163,9 @@ class MemorySink:
             self.records += records
         return room
 
+    def nudge(self) -> None:
+        """Nothing is written before the message is."""
+
     def put_blob(self, data: Callable[[], bytes], size_bytes: int, describe: Callable[[str], Blob]) -> bool:
         return False
 

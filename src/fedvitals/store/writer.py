@@ -24,7 +24,6 @@ DETAILS = frozenset((UpdateBlock, StepBlock, Span, ResourceSample, Blob))  # giv
 
 
 _writers: weakref.WeakSet[BackgroundWriter] = weakref.WeakSet()
-_left_alone: list[Journal] = []  # of the parent, in a forked child: closing one here could touch the parent's file
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,10 @@ class BackgroundWriter:
     def put_blob(self, data: bytes | Callable[[], bytes], size_bytes: int, describe: Callable[[str], Blob]) -> bool:
         """Hand over bytes, or what makes them in the writer's thread; `describe` turns their name into the record."""
         return self._enqueue(_BlobJob(data, describe), size_bytes)
+
+    def nudge(self) -> None:
+        """Write now what was put so far, rather than when the interval is over. Does not wait."""
+        self._wake.set()
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was put before is on disk; False when that takes longer, or cannot be."""
@@ -238,7 +241,6 @@ class BackgroundWriter:
         self._lock = threading.RLock()  # the old one may have been held by a thread that is not here
         self._queue = deque()
         self.memory_bytes = 0
-        _left_alone.append(self._journal)
 
 
 def _kinds(work: Work) -> list[str]:

@@ -21,6 +21,8 @@ def joined(rows: Sequence[Tensor]) -> Tensor:
 def layer_norms(rows: Tensor, layout: Layout) -> Tensor:
     """The norm of each layer of each row, [rows, layers], left on the device."""
     parts = torch.split(rows, [layer.size for layer in layout.layers], 1)
+    if len(rows) == 1:  # one call for all layers of a single client
+        return torch.stack(torch._foreach_norm(list(parts))).unsqueeze(0)
     return torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts], 1)
 
 
@@ -34,3 +36,11 @@ def gradient_statistics(rows: Tensor, layout: Layout, *, full: bool) -> np.ndarr
 @torch.no_grad()
 def distance(a: Tensor, b: Tensor) -> float:
     return float(torch.linalg.vector_norm(a - b))
+
+
+@torch.no_grad()
+def distances(rows: Sequence[Tensor], start: Tensor, *, following: bool = False) -> list[float]:
+    """How far each row is from `start`; or, `following`, from the row before it, the first one from `start`."""
+    before = [start, *rows[:-1]] if following else [start] * len(rows)
+    lengths = [torch.linalg.vector_norm(row - other) for row, other in zip(rows, before, strict=True)]
+    return [float(length) for length in torch.stack(lengths).cpu()]
