@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,9 +19,8 @@ class Vmapped:
 
     def __init__(self, model: FlatModel) -> None:
         self._module: nn.Module = model.module
-        self._layers = list(zip(model.layers, model.slices, strict=True))
+        self._places = list(_places(model))
         self._mask = model.trainable
-        self._shared = {layer.name for layer in model.layers}
         self._step = vmap(grad_and_value(self._loss), in_dims=(0, 0, 0, 0))
 
     def losses_and_gradient(
@@ -31,7 +32,24 @@ class Vmapped:
         return losses  # type: ignore[no-any-return]  # vmap is untyped
 
     def _loss(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        state = {layer.name: weights[part].view(layer.shape) for layer, part in self._layers}
-        logits = functional_call(self._module, state, (x,), tie_weights=True)
+        state = {name: weights[part].view(shape) for name, part, shape in self._places}
+        logits = functional_call(self._module, state, (x,), tie_weights=False)
         each = F.cross_entropy(logits, y, reduction="none")
         return torch.where(share > 0, each * share, 0.0).sum()
+
+
+def _places(model: FlatModel) -> Iterator[tuple[str, slice, tuple[int, ...]]]:
+    """Where each layer has to be put, by name: a tied one in all its places, a module in two places only once, because
+    `functional_call` would take the first replacement for the original of the second and leave it there."""
+    layers = zip(model.layers, model.slices, strict=True)
+    lies = {id(_tensor(model.module, layer.name)): (part, layer.shape) for layer, part in layers}
+    for prefix, owner in model.module.named_modules():
+        for name, tensor in (*owner.named_parameters(recurse=False), *owner.named_buffers(recurse=False)):
+            if id(tensor) in lies:
+                yield (f"{prefix}.{name}" if prefix else name), *lies[id(tensor)]
+
+
+def _tensor(module: nn.Module, name: str) -> Tensor:
+    owner, _, short = name.rpartition(".")
+    found: Tensor = getattr(module.get_submodule(owner), short)
+    return found

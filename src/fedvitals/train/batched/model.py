@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Protocol
 
 import torch
@@ -72,33 +73,49 @@ def batched_model(model: FlatModel, row: Tensor) -> BatchedModel:
     """The batched version of this model; Unbatchable with the reason when there is none. `row` is one of the data's."""
     _refuse_what_cannot_be(model.module)
     chain = _chain(model)
-    if chain is not None:
+    if chain is not None and _trouble(chain, model, row) is None:
         return chain
-    if isinstance(model.module, TokenGRU | SequenceGRU) and model.trainable is None:
+    if type(model.module) in (TokenGRU, SequenceGRU) and model.trainable is None:
         from fedvitals.train.batched.recurrent import BatchedGRU
 
         return BatchedGRU(model)
     from fedvitals.train.batched.functional import Vmapped
 
     mapped = Vmapped(model)
-    _try(mapped, model, row)
+    trouble = _changing_buffer(model.module, row) or _trouble(mapped, model, row)
+    if trouble is not None:
+        raise Unbatchable(trouble)
     return mapped
 
 
-def _try(mapped: BatchedModel, model: FlatModel, row: Tensor) -> None:
-    """Two clients with one row: what `vmap` cannot do shows here, and not in the middle of a round."""
+def _trouble(batched: BatchedModel, model: FlatModel, row: Tensor) -> str | None:
+    """Two clients with one row: what cannot be done shows here, and not in the middle of a round."""
     weights = model.weights.expand(2, -1).clone()
     try:
         with torch.no_grad():
-            mapped.losses_and_gradient(
+            batched.losses_and_gradient(
                 weights,
                 torch.zeros_like(weights),
-                row.expand(2, 1, *row.shape),
+                row.expand(2, 1, *row.shape).clone(),
                 torch.zeros(2, 1, dtype=torch.int64),
                 1.0,
             )
     except Exception as error:
-        raise Unbatchable(f"torch.func.vmap cannot run it ({type(error).__name__}: {str(error)[:200]})") from error
+        return f"{batched.how} cannot run it ({type(error).__name__}: {str(error)[:200]})"
+    return None
+
+
+def _changing_buffer(module: nn.Module, row: Tensor) -> str | None:
+    """A buffer that the forward pass writes to is each client's own; what `vmap` makes of it would be lost."""
+    trial = copy.deepcopy(module).train()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            trial(row.expand(2, *row.shape).clone())
+    except Exception:
+        return None  # whatever it is, it is not a matter of batches
+    before = dict(module.named_buffers())
+    changed = [name for name, buffer in trial.named_buffers() if not torch.equal(buffer, before[name])]
+    return f"its forward pass writes to the buffer {changed[0]}, which each client has of its own" if changed else None
 
 
 def _refuse_what_cannot_be(module: nn.Module) -> None:
@@ -112,11 +129,11 @@ def _refuse_what_cannot_be(module: nn.Module) -> None:
 def _chain(model: FlatModel) -> Chain | None:
     """None when the module is not a plain chain of layers known here."""
     module = model.module
-    if not isinstance(module, nn.Sequential) or model.trainable is not None:
+    if type(module) is not nn.Sequential or model.trainable is not None or _hooked(module):
         return None
     where = {layer.name: part for layer, part in zip(model.layers, model.slices, strict=True)}
     layers: list[BatchedLayer] = []
-    for name, part in module.named_children():
+    for name, part in module._modules.items():  # not named_children(): that gives a module in two places only once
         layer = _layer(part, name, where)
         if layer is None:
             return None
@@ -124,8 +141,14 @@ def _chain(model: FlatModel) -> Chain | None:
     return Chain(layers) if any(isinstance(layer, Dense) for layer in layers) else None
 
 
-def _layer(part: nn.Module, name: str, where: dict[str, slice]) -> BatchedLayer | None:
-    if type(part) is nn.Linear and f"{name}.weight" in where:
+def _hooked(module: nn.Module) -> bool:
+    """Whether somebody looks at, or changes, what goes from layer to layer."""
+    return any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in module.modules())
+
+
+def _layer(part: nn.Module | None, name: str, where: dict[str, slice]) -> BatchedLayer | None:
+    # A tied weight or bias lies under the name of its first place, so it is missing here: autograd knows how to add up.
+    if type(part) is nn.Linear and all(f"{name}.{own}" in where for own, _ in part.named_parameters()):
         return Dense(part, where[f"{name}.weight"], where.get(f"{name}.bias"))
     if type(part) is nn.ReLU:
         return Rectified()
