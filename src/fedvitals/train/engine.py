@@ -233,7 +233,7 @@ class Training:
             executor=self.executor.name,
             clients_per_s=counts["trained"] / wall_s if wall_s > 0 else 0.0,
             failed=counts["failed"],
-            model=self.model.module,
+            model=self.model.released(),
         )
 
 

@@ -31,6 +31,8 @@ class FlatModel:
         self.slices = _slices(self.layers)
         self.trainable = _trainable(self.layers, self.slices, self.size)
         self._counted = bool(self.integers)
+        self._source = FlatRow(self.flattener, self.weights, {})
+        self._buffers: list[tuple[nn.Module, str, Tensor]] = []  # whose, its name there, and where it lies
         self._adopt()
 
     @property
@@ -40,14 +42,37 @@ class FlatModel:
         return {n: t.clone() for n, t in state.items() if not t.is_floating_point() and not t.is_complex()}
 
     def as_source(self) -> FlatRow:
-        """For the recorder: the weights as they lie here."""
-        return FlatRow(self.flattener, self.weights, self.integers if self._counted else {})
+        """For the recorder: the weights as they lie here. One object for all rounds: the recorder, which does not hold
+        on to it, looks once more when the run ends."""
+        if self._counted:
+            self._source.integers = self.integers
+        return self._source
 
     def load_integers(self, values: Mapping[str, Tensor]) -> None:
         if values:
             state = self.module.state_dict()
             for name, value in values.items():
                 state[name].copy_(value)
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Take in buffers that a forward pass assigned anew instead of writing to them."""
+        for owner, name, place in self._buffers:
+            assigned = owner._buffers[name]
+            if assigned is not None and assigned is not place:
+                place.copy_(assigned)
+            owner._buffers[name] = place
+
+    @torch.no_grad()
+    def released(self) -> nn.Module:
+        """The module with memory of its own for every tensor, as torch and safetensors expect it. Ends this model."""
+        for parameter in self.module.parameters():
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+            parameter.grad = None
+        own = {id(place): place.clone() for _, _, place in self._buffers}
+        for owner, name, place in self._buffers:
+            owner._buffers[name] = own[id(place)]
+        return self.module
 
     def named(self, row: Tensor) -> dict[str, Tensor]:
         """A row as named tensors: views, for codecs and hooks."""
@@ -68,15 +93,26 @@ class FlatModel:
     def _adopt(self) -> None:
         where = {layer.name: part for layer, part in zip(self.layers, self.slices, strict=True)}
         for name, parameter in self.module.named_parameters():
+            if name not in where:
+                raise TrainingError(
+                    f"the model's {name} lies in another parameter's memory; assign the parameter itself to tie two"
+                )
             part = where[name]
             parameter.data = _laid(self.weights[part], parameter.shape)
             if parameter.requires_grad:
                 parameter.grad = self.gradient[part].view(parameter.shape)
+        self._adopt_buffers(where)
+
+    def _adopt_buffers(self, where: Mapping[str, slice]) -> None:
+        places: dict[Tensor, Tensor] = {}  # by the buffer as it was: two names may stand for one
         for prefix, owner in self.module.named_modules():
             for short, buffer in owner.named_buffers(recurse=False):
                 name = f"{prefix}.{short}" if prefix else short
-                if name in where and buffer.is_floating_point():
-                    owner._buffers[short] = self.weights[where[name]].view(buffer.shape)
+                if name in where:
+                    places[buffer] = self.weights[where[name]].view(buffer.shape)
+                if buffer in places:
+                    owner._buffers[short] = places[buffer]
+                    self._buffers.append((owner, short, places[buffer]))
 
 
 def _laid(values: Tensor, shape: torch.Size) -> Tensor:

@@ -84,6 +84,7 @@ class LocalTrainer:
 
     def _steps(self, work: LocalWork, weights: Tensor, integers: Mapping[str, Tensor], start_ns: int) -> Trained:
         model, gradient = self.model, self.model.gradient
+        model.gather()  # of a client that failed in the middle
         with torch.no_grad():
             model.weights.copy_(weights)
             gradient.zero_()
@@ -142,6 +143,7 @@ class LocalTrainer:
         start_ns: int,
         load_ns: int,
     ) -> Trained:
+        self.model.gather()
         train_s = (time.perf_counter_ns() - start_ns - load_ns) / 1e9
         train_s, load_s = stretched(work, train_s, load_ns / 1e9)
         own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
