@@ -14,13 +14,17 @@ from fedvitals.errors import TrainingError
 from fedvitals.faults.work import LocalWork
 from fedvitals.train.clock import NominalDevice, VirtualClock
 from fedvitals.train.hooks import RoundUpdates
-from fedvitals.train.trained import Failed, Trained
+from fedvitals.train.trained import Failed, Trained, joined
 from fedvitals.vocabulary import Outcome
 
 if TYPE_CHECKING:
     from fedvitals.capture.nothing import NoRound
     from fedvitals.capture.rounds import RoundSession
     from fedvitals.train.engine import Training
+
+
+MOST_READY = 16
+LONGEST_READY_NS = 50_000_000
 
 
 class Collector:
@@ -35,6 +39,7 @@ class Collector:
         self._virtual = isinstance(training.clock, VirtualClock)
         self._device = NominalDevice()
         self._rows: dict[str, tuple[Tensor, float]] = {}
+        self._ready: list[Trained] = []  # trained one by one, not yet delivered
         self._held: list[Trained] = []  # of clients whose fault needs to see the others first
         self._honest: dict[str, Tensor] = {}
         self._failures: list[Failed] = []
@@ -53,6 +58,7 @@ class Collector:
             else:
                 result.works = tuple(planned[work.name] for work in result.works)
                 self._take(result)
+        self._deliver_ready()
         self._take_held(works)
         if self._virtual:
             training.clock.sleep(self._longest_s)
@@ -93,7 +99,16 @@ class Collector:
             if not rest:
                 return
             trained = _part(trained, rest)
-        self._deliver(trained)
+        self._ready.append(trained)
+        waited = time.perf_counter_ns() - self._ready[0].end_ns[0]
+        if len(trained.works) > 1 or len(self._ready) >= MOST_READY or waited > LONGEST_READY_NS:
+            self._deliver_ready()
+
+    def _deliver_ready(self) -> None:
+        """Clients that came one by one, together: handling one costs nearly as much as handling ten."""
+        ready, self._ready = self._ready, []
+        if ready:
+            self._deliver(joined(ready))
 
     def _take_held(self, works: Sequence[LocalWork]) -> None:
         """In the order of selection, so that what they copy does not depend on who was first."""

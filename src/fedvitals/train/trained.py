@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedvitals.faults.work import LocalWork
@@ -39,6 +40,49 @@ class Trained:
     attributed: bool = False  # times are shares of a batch's
     chunk: int = 0
     slots: Sequence[int] = ()
+
+
+def joined(some: Sequence[Trained]) -> Trained:
+    """Several results as one, client after client."""
+    if len(some) == 1:
+        return some[0]
+    most = max(one.losses.shape[1] for one in some)
+    offsets = np.cumsum([0, *(len(one.works) for one in some)])
+    return Trained(
+        works=tuple(work for one in some for work in one.works),
+        updates=torch.cat([one.updates for one in some]),
+        losses=np.concatenate([_widened(one.losses, most) for one in some]),
+        steps=np.concatenate([one.steps for one in some]),
+        samples=np.concatenate([one.samples for one in some]),
+        train_s=np.concatenate([one.train_s for one in some]),
+        load_s=np.concatenate([one.load_s for one in some]),
+        start_ns=[ns for one in some for ns in one.start_ns],
+        end_ns=[ns for one in some for ns in one.end_ns],
+        sampled=_joined_samples(some, offsets.tolist()),
+        integers=tuple(values for one in some for values in one.integers),
+        peak_memory_bytes=max(one.peak_memory_bytes for one in some),
+        attributed=some[0].attributed,
+        chunk=some[0].chunk,
+        slots=[slot for one in some for slot in one.slots],
+    )
+
+
+def _widened(losses: np.ndarray, width: int) -> np.ndarray:
+    missing = width - losses.shape[1]
+    return np.pad(losses, ((0, 0), (0, missing)), constant_values=np.nan) if missing else losses
+
+
+def _joined_samples(some: Sequence[Trained], offsets: Sequence[int]) -> tuple[SampledStep, ...]:
+    """Steps with the same number as one; their clients follow each other."""
+    found: dict[int, list[SampledStep]] = {}
+    for one, offset in zip(some, offsets, strict=False):
+        for sample in one.sampled:
+            slots = tuple(slot + offset for slot in sample.slots)
+            found.setdefault(sample.step, []).append(sample._replace(slots=slots))
+    return tuple(
+        SampledStep(step, tuple(slot for one in parts for slot in one.slots), np.concatenate([p.stats for p in parts]))
+        for step, parts in found.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)

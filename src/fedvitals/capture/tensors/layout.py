@@ -8,7 +8,9 @@ taken as pairs.
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -49,6 +51,23 @@ class Flattener:
         buckets = allot_buckets(self.layout.layers)
         unit_layer, units = _unit_layer(self.layout.layers)
         self.layout = self.layout._replace(sketch_buckets=buckets, unit_layer=unit_layer, units=units)
+
+    @property
+    def plain(self) -> bool:
+        """Whether a row is, byte by byte, what its tensors are: float32 all through."""
+        return all(layer.dtype == "float32" for layer in self.layout.layers)
+
+    @functools.cached_property
+    def file_header(self) -> bytes:
+        """Before a plain row, this makes a safetensors file of it: lengths and places of the layers as JSON."""
+        places, offset = {}, 0
+        for layer in self.layout.layers:
+            end = offset + 4 * layer.size
+            places[layer.name] = {"dtype": "F32", "shape": list(layer.shape), "data_offsets": [offset, end]}
+            offset = end
+        text = json.dumps(places, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        return len(text).to_bytes(8, "little") + text
 
     def numbered(self, layout_id: int) -> Flattener:
         """The same under another number."""

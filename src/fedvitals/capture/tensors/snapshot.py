@@ -21,7 +21,9 @@ class Snapshot:
         self.size_bytes = 4 * flattener.size + sum(t.numel() * t.element_size() for t in self._integers.values())
 
     def to_bytes(self) -> bytes:
-        """The whole state, in the model's own types."""
+        """The whole state, in the model's own types, as a safetensors file."""
+        if not self._integers and self._flattener.plain:
+            return self._flattener.file_header + self._row.cpu().numpy().tobytes()
         state = dict(self._integers)
         offset = 0
         row = self._row.cpu()
