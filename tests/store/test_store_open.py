@@ -55,6 +55,20 @@ def test_a_closed_run_is_one_file_and_reading_leaves_no_trace(tmp_path: Path) ->
     assert listing(tmp_path) == before
 
 
+def test_a_run_closed_under_a_reader_is_whole_in_its_file(tmp_path: Path) -> None:
+    """Closing folds the log into the file though a reader is still there: the file alone can be copied."""
+    store = SQLiteStore(tmp_path / "runs")
+    journal = store.create(RUN)
+    with closing(store.open("last")) as reader:
+        journal.append([participation("a", attempt) for attempt in range(3)])
+        assert len(reader.participations()) == 3
+        journal.close()
+        (tmp_path / "copy" / RUN.id).mkdir(parents=True)
+        shutil.copyfile(tmp_path / "runs" / RUN.id / "run.db", tmp_path / "copy" / RUN.id / "run.db")
+    with closing(SQLiteStore(tmp_path / "copy").open("last")) as copy:
+        assert len(copy.participations()) == 3
+
+
 def test_looking_for_runs_makes_nothing(tmp_path: Path) -> None:
     """Listing and opening where there is nothing makes no folder and no file."""
     store = SQLiteStore(tmp_path / "none")

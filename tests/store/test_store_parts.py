@@ -6,6 +6,8 @@ import math
 import platform
 import subprocess
 import sys
+import tracemalloc
+import zlib
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -170,10 +172,18 @@ def test_blocks_that_could_not_be_read_back_are_refused(tmp_path: Path, change: 
             journal.append([block])
 
 
+def test_a_layout_that_was_not_kept_is_not_relied_on(tmp_path: Path) -> None:
+    """After an append that failed as a whole, what it said of layouts is forgotten."""
+    block = UpdateBlock(1, 0, 1, np.zeros((2, 2, 6), np.float32))
+    with closing(SQLiteStore(tmp_path).create(RUN)) as journal:
+        with pytest.raises(BadRecordError, match="sketches"):
+            journal.append([LAYOUT, replace(block, sketches=np.zeros((2, 9), np.float16))])
+        with pytest.raises(BadRecordError, match="layout 1"):
+            journal.append([block])
+
+
 def test_packed_arrays_are_verified() -> None:
     """Bytes that do not fill the shape, a bomb among them, are refused."""
-    import zlib
-
     good = packing.update_row(UpdateBlock(1, 0, 1, np.zeros((2, 2, 6), np.float32)), LAYOUT)
     for place, wrong in ((3, 3), (3, -1), (3, 10**9), (4, 10**9), (5, b""), (6, b"1")):
         row = list(good)
@@ -182,5 +192,10 @@ def test_packed_arrays_are_verified() -> None:
             packing.update_from(row, LAYOUT)
     bomb = list(good)
     bomb[-1] = zlib.compress(b"\0" * 50_000_000)
-    with pytest.raises(StoreError, match="damaged"):
-        packing.update_from(bomb, LAYOUT)
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match="damaged"):
+            packing.update_from(bomb, LAYOUT)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

@@ -34,6 +34,7 @@ class SQLiteJournal:
 
     def __init__(self, folder: Path, busy_timeout_s: float = 5.0, synchronous: str = "NORMAL") -> None:
         self.folder = folder
+        self._pid = os.getpid()
         self._path = folder / DATABASE
         self._blobs = BlobFolder(folder / BLOBS)
         self._blob_bytes = self._blobs.size_bytes()
@@ -171,7 +172,10 @@ class SQLiteJournal:
         return self._blob_bytes + database_bytes(self._path)
 
     def close(self) -> None:
-        """Fold the log into the file, so that the folder can be copied, and let go of it."""
+        """Fold the log into the file, so that the folder can be copied, and let go of it. Not in a forked child: there
+        the file is the parent's."""
+        if os.getpid() != self._pid:
+            return
         with suppress(sqlite3.Error):
             if self._identity() == self._file:
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
