@@ -127,4 +127,5 @@ def chunk_size(job: Job, size: int) -> int:
 
 
 def _workers(job: Job) -> int:
-    return job.execute.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return job.execute.workers or cores or 1

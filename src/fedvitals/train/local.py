@@ -109,6 +109,8 @@ class LocalTrainer:
                     stats = gradient_statistics(gradient.unsqueeze(0), model.flattener.layout, full=self._full_steps)
                     sampled.append(SampledStep(len(losses), (0,), stats))
                 self._sgd.step(model.weights, gradient, velocity, weights, work.lr)
+                for part in self.frozen_parts(work):
+                    model.weights[part] = weights[part]  # weight decay would move it
             losses.append(loss.detach())
         return self._finished(work, weights, losses, tuple(sampled), start_ns, load_ns)
 
@@ -130,9 +132,13 @@ class LocalTrainer:
             x, y = self._federation.x[mine], self._federation.y[mine]
         return (x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x), y
 
+    def frozen_parts(self, work: LocalWork) -> list[slice]:
+        """Where the layers lie that stand still for this client."""
+        return [self.model.slices[self._trainable[number]] for number in work.frozen]
+
     def _hold_frozen(self, work: LocalWork) -> None:
-        for number in work.frozen:
-            self.model.gradient[self.model.slices[self._trainable[number]]] = 0.0
+        for part in self.frozen_parts(work):
+            self.model.gradient[part] = 0.0
 
     def _finished(
         self,
@@ -145,7 +151,10 @@ class LocalTrainer:
     ) -> Trained:
         self.model.gather()
         train_s = (time.perf_counter_ns() - start_ns - load_ns) / 1e9
-        train_s, load_s = stretched(work, train_s, load_ns / 1e9)
+        train_s, load_s, more_s = stretched(work, train_s, load_ns / 1e9)
+        if more_s > 0:
+            time.sleep(more_s)
+        leak(work)
         own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
         return Trained(
             works=(work,),
@@ -182,21 +191,27 @@ class SequentialExecutor:
         """Nothing is held beyond memory."""
 
 
-def stretched(work: LocalWork, train_s: float, load_s: float) -> tuple[float, float]:
-    """What slow devices add, waited for in earnest; and what a leak keeps."""
-    more_train = (work.compute_factor - 1.0) * train_s
-    more_load = (work.load_factor - 1.0) * train_s
-    if more_train > 0 or more_load > 0:
-        time.sleep(max(more_train, 0.0) + max(more_load, 0.0))
+def stretched(work: LocalWork, train_s: float, load_s: float) -> tuple[float, float, float]:
+    """What a slow device makes of its seconds of training and loading, and the seconds to wait for that in earnest."""
+    more_train = max(work.compute_factor - 1.0, 0.0) * train_s
+    more_load = max(work.load_factor - 1.0, 0.0) * train_s
+    return train_s + more_train, load_s + more_load, more_train + more_load
+
+
+def leak(work: LocalWork) -> None:
+    """Hold on to what this participation keeps for good."""
     if work.leak_bytes:
         _leaked.append(torch.ones(work.leak_bytes, dtype=torch.uint8))
-    return train_s + max(more_train, 0.0), load_s + max(more_load, 0.0)
 
 
 def _silent(work: LocalWork, start_ns: int) -> Failed:
     time.sleep(work.silent_s)
-    message = f"no answer within {work.silent_s:g} s"
-    return Failed(work, "wait", "timeout", message, None, start_ns, time.perf_counter_ns())
+    return Failed(work, "wait", "timeout", unanswered(work), None, start_ns, time.perf_counter_ns())
+
+
+def unanswered(work: LocalWork) -> str:
+    """What is said of a client that the server gave up on."""
+    return f"no answer within {work.silent_s:g} s"
 
 
 def draws_random_numbers(module: nn.Module) -> bool:

@@ -25,9 +25,18 @@ class Server:
         moving = model.trainable
         self._moving = None if moving is None or bool(moving.all()) else moving
         self._state = aggregator.init(model.size if self._moving is None else int(self._moving.sum()))
-        # A lossless codec of fixed size writes equally many bytes for every update of this model.
+        # Identity writes equally many bytes for every update of this model, and gives back what it was given.
         self._size = len(up.encode(model.named(model.weights))) if up.config == {"id": "identity"} else None
         self._size_down = len(down.encode(model.named(model.weights)))
+        self.alters_models = down.config != {"id": "identity"}  # on their way to the clients
+
+    def outgoing(self) -> Tensor:
+        """The model of this round as clients get it, after the wire."""
+        if not self.alters_models:
+            return self.model.weights.clone()
+        data = self._down.encode(self.model.named(self.model.weights))
+        self._size_down = len(data)
+        return self.model.from_named(self._down.decode(data))
 
     def sent(self) -> int:
         """A model goes out to one client: its bytes."""

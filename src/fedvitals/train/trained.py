@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -42,8 +42,34 @@ class Trained:
     slots: Sequence[int] = ()
 
 
+def part(trained: Trained, rows: Sequence[int]) -> Trained:
+    """Some of the clients of a batch."""
+    where = {row: i for i, row in enumerate(rows)}
+    sampled = []
+    for sample in trained.sampled:
+        kept = [i for i, slot in enumerate(sample.slots) if slot in where]
+        if kept:
+            slots = tuple(where[sample.slots[i]] for i in kept)
+            sampled.append(sample._replace(slots=slots, stats=sample.stats[kept]))
+    return replace(
+        trained,
+        works=tuple(trained.works[i] for i in rows),
+        updates=trained.updates[rows],
+        losses=trained.losses[rows],
+        steps=trained.steps[rows],
+        samples=trained.samples[rows],
+        train_s=trained.train_s[rows],
+        load_s=trained.load_s[rows],
+        start_ns=[trained.start_ns[i] for i in rows],
+        end_ns=[trained.end_ns[i] for i in rows],
+        sampled=tuple(sampled),
+        integers=tuple(trained.integers[i] for i in rows) if trained.integers else (),
+        slots=[trained.slots[i] for i in rows],
+    )
+
+
 def joined(some: Sequence[Trained]) -> Trained:
-    """Several results as one, client after client."""
+    """Several results of clients that were trained one by one, as one."""
     if len(some) == 1:
         return some[0]
     most = max(one.losses.shape[1] for one in some)

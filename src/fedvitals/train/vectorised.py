@@ -20,7 +20,7 @@ from fedvitals.faults.work import LocalWork
 from fedvitals.train.batched import batched_model
 from fedvitals.train.batched.schedule import Schedule, Step, most_steps_first
 from fedvitals.train.federation import Federation
-from fedvitals.train.local import LocalTrainer, stretched
+from fedvitals.train.local import LocalTrainer, leak, stretched
 from fedvitals.train.sections import TrainSpec
 from fedvitals.train.sgd import LocalSGD
 from fedvitals.train.trained import Failed, SampledStep, Trained
@@ -42,7 +42,6 @@ class BatchTrainer:
         self._model = batched_model(local.model, federation.x[0])
         self._sgd = LocalSGD.of(spec, local.model.trainable)
         self._layout = local.model.flattener.layout
-        self._trainable = [i for i, layer in enumerate(local.model.layers) if layer.trainable]
         self._rows = [rows.numpy() for rows in federation.train_rows]
         self._memory: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -95,22 +94,31 @@ class BatchTrainer:
         share = schedule.steps / max(int(schedule.steps.sum()), 1)
         times = [stretched(work, elapsed * part, 0.0) for work, part in zip(works, share, strict=True)]
         end_ns = time.perf_counter_ns()
+        self._suffer(works, max(more for _, _, more in times))
         return Trained(
             works=tuple(works),
             updates=batch.weights - batch.received,
             losses=batch.losses.t().contiguous().numpy(),
             steps=schedule.steps,
             samples=np.array(counts),
-            train_s=np.array([train for train, _ in times]),
-            load_s=np.array([load for _, load in times]),
+            train_s=np.array([train for train, _, _ in times]),
+            load_s=np.array([load for _, load, _ in times]),
             start_ns=[start_ns] * len(works),
-            end_ns=[end_ns] * len(works),
+            end_ns=[end_ns + round(more * 1e9) for _, _, more in times],
             sampled=tuple(batch.sampled),
             peak_memory_bytes=peak_rss_bytes(),
             attributed=True,
             chunk=chunk,
             slots=range(len(works)),
         )
+
+    @staticmethod
+    def _suffer(works: Sequence[LocalWork], longest_s: float) -> None:
+        """Slow devices are slow side by side; each leaks for itself."""
+        if longest_s > 0:
+            time.sleep(longest_s)
+        for work in works:
+            leak(work)
 
     def matrices(self, clients: int, size: int) -> tuple[Tensor, Tensor]:
         """Weights and gradients of a batch, kept from round to round: fresh memory costs page faults."""
@@ -138,7 +146,7 @@ class _Batch:
         self._own_rows = [i for i, work in enumerate(works) if work.y is not None]
         self._piling = [i for i, work in enumerate(works) if not work.zero_grad]
         self._piled = torch.zeros(len(self._piling), len(received))
-        self._frozen = [(i, part) for i, work in enumerate(works) for part in _frozen_parts(work, trainer)]
+        self._frozen = [(i, part) for i, work in enumerate(works) for part in trainer._local.frozen_parts(work)]
 
     def step(self, number: int) -> None:
         step = self._schedule.step(number)
@@ -154,6 +162,8 @@ class _Batch:
         velocity = None if self._velocity is None else self._velocity[:active]
         lr = self._lr[:active] if isinstance(self._lr, Tensor) else self._lr
         self._trainer._sgd.step(weights, gradient, velocity, self.received, lr)
+        for client, part in self._frozen:
+            self.weights[client, part] = self.received[part]  # weight decay would move it
 
     def _data(self, step: Step) -> tuple[Tensor, Tensor]:
         federation, shape = self._trainer._federation, step.rows.shape
@@ -187,10 +197,6 @@ class _Batch:
         slots = [i for i in range(len(gradient)) if number in self._works[i].sample_steps]
         chosen = stats if len(slots) == len(gradient) else stats[slots]
         self.sampled.append(SampledStep(number, tuple(slots), chosen))
-
-
-def _frozen_parts(work: LocalWork, trainer: BatchTrainer) -> list[slice]:
-    return [trainer._local.model.slices[trainer._trainable[number]] for number in work.frozen]
 
 
 class VectorisedExecutor:
