@@ -8,9 +8,11 @@ from __future__ import annotations
 import atexit
 import logging
 import secrets
+import sys
 import time
-import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,8 +20,9 @@ from fedvitals.capture import context
 from fedvitals.capture.clients import ClientSession
 from fedvitals.capture.draft import Draft
 from fedvitals.capture.environment import environment
-from fedvitals.capture.harmless import harmless
-from fedvitals.capture.nothing import NoRun
+from fedvitals.capture.failures import in_words
+from fedvitals.capture.harmless import harmless, harmless_or
+from fedvitals.capture.nothing import NoClient, NoRound, NoRun, NoSpan
 from fedvitals.capture.recorder import Recorder
 from fedvitals.capture.rounds import RoundSession
 from fedvitals.capture.spans import SpanSession
@@ -34,13 +37,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedvitals")
 
-FLUSH_EVERY_S = 0.3  # with a commit's own time well inside the half second that a killed process may lose
+FLUSH_EVERY_S = 0.4  # with a commit's own time well inside the half second that a killed process may lose
 
 
 def start(
     name: str = "run",
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Any = None,
     settings: Settings | None = None,
     now_ns: Callable[[], int] = time.perf_counter_ns,
     accelerator: Accelerator | None = None,
@@ -49,22 +52,24 @@ def start(
 ) -> Run | NoRun:
     """Begin to record a training.
 
-    `config` is kept with the run. `overrides` are settings by name (`dir="runs"`, `budget=0.01`); see the reference of
-    settings for the others' sources. A place that can't be written gives one warning and a run that is not recorded.
+    `config` is kept with the run: a mapping, a dataclass, or an object with attributes. `overrides` are settings by
+    name (`dir="runs"`, `budget=0.01`); see the reference of settings for the others' sources. A place that can't be
+    written gives one warning and a run that is not recorded.
     """
     from fedvitals.store.names import check_name
 
-    resolved = settings if settings is not None and not overrides else resolve(arguments=overrides)
+    resolved = _resolved(settings, overrides)
     check_name(name, "name")
     if resolved.mode == "off":
         return NoRun()
+    origin_ns, started_unix_ns = now_ns(), time.time_ns()  # the one anchor of the run's clock on the wall's
     record = RunRecord(
         id=_new_id(name),
         name=name,
         status=Status.RUNNING,
-        started_unix_ns=time.time_ns(),
+        started_unix_ns=started_unix_ns,
         level=Level(resolved.level),
-        config=dict(config or {}),
+        config=_as_mapping(config),
         environment=environment() | dict(environment_extra or {}),
     )
     try:
@@ -72,7 +77,27 @@ def start(
     except (OSError, StoreError) as error:
         log.warning("this run is not recorded: %s", error)
         return NoRun()
-    return Run(record, resolved, journal, now_ns=now_ns, accelerator=accelerator)
+    return Run(record, resolved, journal, now_ns=now_ns, origin_ns=origin_ns, accelerator=accelerator)
+
+
+def _resolved(settings: Settings | None, overrides: Mapping[str, Any]) -> Settings:
+    if settings is None:
+        return resolve(arguments=overrides)
+    return resolve(arguments=asdict(settings) | dict(overrides)) if overrides else settings
+
+
+def _as_mapping(config: Any) -> Mapping[str, Any]:
+    """The user's configuration as it is now, of whatever kind that is: argparse gives an object with attributes."""
+    from fedvitals.store.plain import plain
+
+    if config is None:
+        return {}
+    if is_dataclass(config) and not isinstance(config, type):
+        config = {one.name: getattr(config, one.name) for one in fields(config)}
+    elif not isinstance(config, Mapping):
+        config = getattr(config, "__dict__", {"config": config})
+    found: dict[str, Any] = plain(config)
+    return found
 
 
 def _create(settings: Settings, record: RunRecord) -> Journal:
@@ -82,7 +107,7 @@ def _create(settings: Settings, record: RunRecord) -> Journal:
 
 
 def _new_id(name: str) -> str:
-    return f"{name[:70]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    return f"{name[:70]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
 class Run:
@@ -95,6 +120,7 @@ class Run:
         journal: Journal,
         *,
         now_ns: Callable[[], int],
+        origin_ns: int,
         accelerator: Accelerator | None,
     ) -> None:
         from fedvitals.store import BackgroundWriter
@@ -106,12 +132,12 @@ class Run:
             max_bytes=settings.max_mb * 2**20,
             on_trouble=log.warning,
         )
-        self.recorder = Recorder(record, settings, writer, now_ns=now_ns, accelerator=accelerator)
+        self.recorder = Recorder(record, settings, writer, now_ns=now_ns, origin_ns=origin_ns, accelerator=accelerator)
         self._round = -1
         self._closed = False
-        self._token = context.enter(context.current()._replace(run=record.id))
-        # A run that nobody closes is closed when the interpreter ends; weakly, so that it is not kept alive by that.
-        self._at_exit = _close_later(weakref.ref(self))
+        self._token = context.enter(context.Whereabouts(record.id, owner=id(self.recorder)))
+        # A run that nobody closes is closed when the interpreter ends, whether or not somebody still holds it.
+        self._at_exit = partial(_close_at_exit, self.recorder, _uncaught())
         atexit.register(self._at_exit)
 
     @property
@@ -123,28 +149,30 @@ class Run:
         """Where on its clock the run began: what instants are counted from."""
         return self.recorder.origin_ns
 
+    @harmless_or(NoRound())
     def round(self, number: int, model: Any = None) -> RoundSession:
         """One round. `model` is the global model it starts from: a module, a state dict or a list of arrays."""
-        self._round = number
-        return RoundSession(self.recorder, number, model)
+        self._round = int(number)
+        return RoundSession(self.recorder, self._round, model)
 
+    @harmless_or(NoClient())
     def client(self, client: Any, *, base: int | None = None, samples: int | None = None) -> ClientSession:
         """A participation outside of rounds: trained from version `base` of the model, as `version()` gave it."""
         name = str(client)
-        reference = self.recorder.models.at_version(base)
-        latest = self.recorder.models.latest_version
-        version = reference.version if reference is not None else (base if base is not None else latest)
+        latest = self.recorder.latest_version
+        version = latest if base is None else int(base)
+        reference = self.recorder.models.at_version(version) if latest >= 0 else None
         draft = Draft(
             client=name,
             attempt=self.recorder.next_attempt(name),
             round=self._round,
             base_version=version,
-            staleness=max(latest - version, 0),
-            applied_version=latest + 1,
             start_ns=self.recorder.now(),
             samples=samples,
         )
-        return ClientSession(self.recorder, draft, None, reference)
+        if reference is not None:
+            draft.raw_bytes_down = reference.raw_bytes
+        return ClientSession(self.recorder, draft, None, reference, asynchronous=True)
 
     @harmless
     def version(self, model: Any) -> int:
@@ -153,10 +181,12 @@ class Run:
         self.recorder.models.reference(model, self._round, number)
         return number
 
-    def span(self, name: str, **attributes: Any) -> SpanSession:
+    @harmless_or(NoSpan())
+    def span(self, /, name: str, **attributes: Any) -> SpanSession:
         """Time anything else: a context manager and a decorator."""
         return SpanSession(self.recorder, name, attributes=attributes)
 
+    @harmless_or(())
     def plan_steps(self, steps: int) -> tuple[int, ...]:
         """Which steps of a participation to look at, for engines that must know beforehand."""
         return self.recorder.governor.plan(steps)
@@ -168,8 +198,7 @@ class Run:
         self._closed = True
         atexit.unregister(self._at_exit)
         context.leave(self._token)
-        status = Status.FAILED if error is not None else Status.FINISHED
-        self.recorder.close(status, {"error": f"{type(error).__name__}: {error}"[:2000]} if error is not None else None)
+        _close(self.recorder, error)
 
     def __enter__(self) -> Self:
         return self
@@ -177,16 +206,22 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self.close(error)
-        except Exception as own:
-            self.recorder.trouble("close", own)
+        self.close(error)
 
 
-def _close_later(run: weakref.ref[Run]) -> Callable[[], None]:
-    def close() -> None:
-        living = run()
-        if living is not None:
-            living.close()
+def _close(recorder: Recorder, error: BaseException | None) -> None:
+    if error is None or (isinstance(error, SystemExit) and not error.code):  # sys.exit() is no failure
+        recorder.close(Status.FINISHED)
+    else:
+        recorder.close(Status.FAILED, {"error": in_words(error)})
 
-    return close
+
+def _close_at_exit(recorder: Recorder, known: BaseException | None) -> None:
+    """An exception that ended the program ended the run; one that a prompt showed before the run began did not."""
+    error = _uncaught()
+    _close(recorder, None if error is known else error)
+
+
+def _uncaught() -> BaseException | None:
+    """The last exception that nobody caught. At a prompt that means little: the user goes on."""
+    return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)

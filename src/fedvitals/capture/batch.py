@@ -73,7 +73,7 @@ class DraftBatch:
         return [self.draft.record()]
 
     def step_losses_of(self, part: slice) -> list[Any]:
-        return [self.draft.step_losses]
+        return [self.draft.settle_losses()]
 
     def gradients(self) -> Iterable[GradientRows]:
         draft = self.draft

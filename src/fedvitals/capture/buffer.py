@@ -7,6 +7,7 @@ it does; a cohort that came in parts gets its cosines when the last part is ther
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fedvitals.capture.losses import kept_losses
 from fedvitals.capture.models import Reference
 from fedvitals.capture.pending import Entry
 from fedvitals.capture.tensors import Row, Snapshot, Source, Summary
-from fedvitals.vocabulary import Blob, Level, Participation, Record, StepBlock, UpdateBlock
+from fedvitals.vocabulary import Blob, Level, Outcome, Participation, Record, StepBlock, UpdateBlock
 
 if TYPE_CHECKING:
     from fedvitals.capture.recorder import Recorder
@@ -39,6 +40,7 @@ class CohortBuffer:
         self._parts: list[tuple[list[Participation], np.ndarray | None]] = []
         self._summarised = 0
         self._finished = False
+        self._rejected: set[str] = set()
         self._sees_updates = recorder.settings.level != Level.SEALED
 
     def add_state(self, draft: Draft, source: Source) -> None:
@@ -49,7 +51,9 @@ class CohortBuffer:
     def add_batch(self, batch: Batch, updates: Row) -> None:
         """Differences [clients, size], which nobody writes to from now on."""
         if not self._sees_updates:
-            self._recorder.emit(batch.records(slice(0, len(batch)), None))
+            records = batch.records(slice(0, len(batch)), None)
+            self._recorder.emit(records)
+            self._parts.append((records, None))
             return
         self._added += len(batch)
         self._recorder.pending.add(Entry(self, batch, updates))
@@ -60,6 +64,22 @@ class CohortBuffer:
             self._finished = True
             self._settle()
 
+    def reject(self, clients: Collection[str]) -> None:
+        """These were left out of the aggregate: so it is written, again where it was written before."""
+        with self._lock:
+            self._rejected.update(clients)
+            for participations, _ in self._parts:
+                before, participations[:] = list(participations), self._judged(participations)
+                changed = [new for old, new in zip(before, participations, strict=True) if new is not old]
+                if changed:
+                    self._recorder.emit(changed)
+
+    def _judged(self, participations: list[Participation]) -> list[Participation]:
+        if not self._rejected:
+            return participations
+        values: dict[str, Any] = {"outcome": Outcome.REJECTED.value, "applied_version": None, "staleness": None}
+        return [one._replace(**values) if one.client in self._rejected else one for one in participations]
+
     def add_steps(self, draft: Draft) -> None:
         """Only the sampled steps, of a participation that submits nothing."""
         steps = self._step_block(DraftBatch(draft)) if self._sees_updates else None
@@ -69,7 +89,7 @@ class CohortBuffer:
     def amend(self, draft: Draft) -> None:
         """The session of a participation ended: if it was written before, write it again."""
         with self._lock:
-            if not draft.statistics:
+            if not draft.written:
                 return
             record = draft.record()
             for participations, _ in self._parts:
@@ -95,6 +115,21 @@ class CohortBuffer:
             self._summarised += len(batch)
             self._settle()
 
+    def reported(self, participation: Participation, sketches: np.ndarray) -> None:
+        """A client of this round that summarised its own update: it belongs to the cohort all the same."""
+        with self._lock:
+            self._parts.append(([participation], sketches))
+            self._added += 1
+            self._summarised += 1
+            self._settle()
+
+    def unseen(self, batch: Batch) -> None:
+        """Nothing could be found out about these updates: their participations are written without."""
+        with self._lock:
+            self._recorder.emit(batch.records(slice(0, len(batch)), None))
+            self._summarised += len(batch)
+            self._settle()
+
     def _settle(self) -> None:
         if not self._finished or self._summarised < self._added:
             return
@@ -109,7 +144,7 @@ class CohortBuffer:
         losses, steps = kept_losses(batch.step_losses_of(own))
         layout = self.reference.flattener.layout.id
         block = UpdateBlock(number, self._round, layout, losses=losses, loss_steps=steps, **_cut(summary, part))
-        participations = batch.records(own, _findings(summary, part, number))
+        participations = self._judged(batch.records(own, _findings(summary, part, number)))
         records: list[Record] = [block, *participations]
         self._recorder.emit(records, _size(block) + ROW_BYTES * len(participations))
         return participations

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fedvitals.capture import context
-from fedvitals.capture.draft import Draft
-from fedvitals.capture.harmless import harmless
-from fedvitals.capture.logs import LONGEST_TRACEBACK
+from fedvitals.capture.attributes import as_json
+from fedvitals.capture.draft import Draft, kept_apart, whole
+from fedvitals.capture.failures import message_of, traceback_of
+from fedvitals.capture.harmless import harmless, harmless_or
+from fedvitals.capture.nothing import NoSpan
 from fedvitals.capture.resources import peak_rss_bytes
 from fedvitals.capture.shapes import shapes_of
-from fedvitals.capture.spans import SpanSession, as_json
+from fedvitals.capture.spans import SpanSession
+from fedvitals.capture.stopwatch import ClientPhase, Stopwatch
 from fedvitals.vocabulary import Failure, Outcome
 
 if TYPE_CHECKING:
@@ -26,32 +28,34 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LONGEST_MESSAGE = 2_000
-
 
 class ClientSession:
     """Times the client, keeps its failure, and judges the model it submits against the model of the round."""
 
     def __init__(
-        self, recorder: Recorder, draft: Draft, buffer: CohortBuffer | None, own: Reference | None = None
+        self,
+        recorder: Recorder,
+        draft: Draft,
+        buffer: CohortBuffer | None,
+        own: Reference | None = None,
+        *,
+        asynchronous: bool = False,
     ) -> None:
         self.recorder = recorder
         self.draft = draft
         self._buffer = buffer
         self._own = own  # the model it received, when there is no round that has it
+        self._asynchronous = asynchronous  # versions go on while it trains
         self._token: Token[context.Whereabouts] | None = None
         self._submitted = False
-        self._stage = "client"
-        self._open_phases = 0
-        self._shapes: dict[str, Any] = {}
+        self._watch = Stopwatch(draft, recorder.now)
+        self._at_hand: dict[str, Any] = {}  # whose shapes a failure is kept with
 
     # -- what the training calls
 
     @harmless
     def watch(self, model: Any) -> None:
         """Look at the gradients of sampled steps, and take the fingerprint of the model as it was received."""
-        from fedvitals.capture.probe import GradientProbe
-
         flattener, sketcher = self._flattener(model)
         row = flattener.row(model)
         self.draft.received = flattener.fingerprint(row)
@@ -60,59 +64,40 @@ class ClientSession:
 
             version = self.draft.base_version
             self._own = Reference(flattener, sketcher, row, version, self.draft.received)
-        if self.draft.probe is None:
+        if self.draft.probe is None and hasattr(model, "named_parameters"):
+            from fedvitals.capture.probe import GradientProbe
+
             self.draft.probe = GradientProbe(model, self.recorder.governor, self.recorder.trouble).__enter__()
             self.recorder.governor.review()
 
-    def phase(self, name: str, *, bytes: int | None = None, **attributes: Any) -> SpanSession:
+    @harmless_or(NoSpan())
+    def phase(self, /, name: str, *, bytes: int | None = None, **attributes: Any) -> SpanSession:
         """Time a phase of the client's work; `bytes` are what went over the wire in it."""
-        if bytes is not None:
-            attributes["bytes"] = bytes
-            self._count_bytes(name, bytes)
-        self._stage = name
-        return _ClientPhase(self, name, attributes)
+        count = whole(bytes)
+        if count is not None:
+            attributes["bytes"] = count
+            self._count_bytes(name, count)
+        return ClientPhase(self.recorder, self._watch, name, attributes)
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
         """Go through a loader: its time counts as `load`, the loop's body as `train`; steps are counted."""
-        now = self.recorder.now
-        draft = self.draft
-        draft.epochs = (draft.epochs or 0) + (0 if draft.explicit_epochs else 1)
-        draft.steps = draft.steps or 0
-        iterator = iter(loader)
-        while True:
-            began = now()
-            self._stage = "load"
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                draft.add_phase("load", (now() - began) / 1e9)
-                self._stage = "client"
-                return
-            loaded = now()
-            draft.add_phase("load", (loaded - began) / 1e9)
-            self._shapes = {"batch": batch}
-            self._stage = "train"
-            draft.steps += 1
-            inside = sum(draft.phases_s.values())
-            yield batch
-            # Phases that the body names itself are not counted as training once more.
-            named = sum(draft.phases_s.values()) - inside
-            draft.add_phase("train", max((now() - loaded) / 1e9 - named, 0.0))
+        if not self.draft.explicit_epochs:
+            self.draft.epochs = (self.draft.epochs or 0) + 1
+        return self._watch.batches(loader, self._at_hand)
 
-    @contextlib.contextmanager
-    def epoch(self) -> Iterator[None]:
-        """Mark an epoch; then `batches` no longer counts a pass over the loader as one."""
+    def epoch(self) -> nullcontext[None]:
+        """Mark an epoch, as a call or around it with `with`; then `batches` no longer counts passes as epochs."""
         if not self.draft.explicit_epochs:
             self.draft.explicit_epochs, self.draft.epochs = True, 0
         self.draft.epochs = (self.draft.epochs or 0) + 1
-        yield
+        return nullcontext()
 
     @harmless
     def step(self, loss: Any = None) -> None:
         """Tell of a step, where no torch optimizer and no `batches` does. The loss may be a tensor."""
         self.draft.own_steps += 1
         if loss is not None:
-            self.draft.losses.append(loss.detach() if hasattr(loss, "detach") else loss)
+            self.draft.losses.append(kept_apart(loss))
 
     @harmless
     def submit(
@@ -125,66 +110,80 @@ class ClientSession:
         wire_bytes: int | None = None,
         **metrics: Any,
     ) -> None:
-        """Hand over the trained model: a state dict, a module or a list of arrays."""
+        """Hand over the trained model: a state dict, a module or a list of arrays. The first one counts."""
+        if self._submitted:
+            raise ValueError(f"client {self.draft.client} submitted twice; only its first model is recorded")
         draft = self.draft
-        draft.loss = loss.detach() if hasattr(loss, "detach") else loss
-        draft.accuracy = accuracy.detach() if hasattr(accuracy, "detach") else accuracy
+        draft.loss, draft.accuracy = kept_apart(loss), kept_apart(accuracy)
         draft.metrics.update(metrics)
-        draft.wire_bytes_up = wire_bytes if wire_bytes is not None else draft.wire_bytes_up
-        self._shapes = {"state": state}
+        draft.wire_bytes_up = whole(wire_bytes) if wire_bytes is not None else draft.wire_bytes_up
+        self._at_hand["state"] = state
         self._finish_watching()
+        self._settle_version()
         buffer = self._buffer_for_update()
         if buffer is None:
             return
-        draft.raw_bytes_up = _raw_bytes(buffer.reference)
+        draft.raw_bytes_up = buffer.reference.raw_bytes
         draft.end_ns = self.recorder.now()
         try:
             buffer.add_state(draft, state)
             self._submitted = True
         except ValueError as error:
-            self._fail("submit", "shape mismatch", str(error), None)
+            self._fail("submit", "shape mismatch", message_of(error), None)
 
     # -- the session itself
 
     def __enter__(self) -> Self:
-        where = context.current()
-        self._token = context.enter(where._replace(round=self.draft.round, client=self.draft.client))
+        self.draft.start_ns = self.recorder.now()
+        draft, owner = self.draft, self.recorder
+        where = context.Whereabouts(owner.run.id, draft.round, draft.client, id(owner))
+        self._token = context.enter(where)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end(error)
-        context.leave(self._token)
+        token, self._token = self._token, None
+        context.leave(token)
 
     @harmless
     def _end(self, error: BaseException | None) -> None:
         draft = self.draft
         draft.end_ns = self.recorder.now()
         draft.peak_memory_bytes = peak_rss_bytes()
+        self._watch.end_step()
         self._finish_watching()
+        if not self._submitted:
+            self._settle_version()
         if error is not None:
             draft.outcome = Outcome.FAILED
-            text = "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]
-            self._fail(self._stage, type(error).__name__, str(error), text)
+            self.recorder.is_new(error)  # it is met here: the round need not keep it once more
+            stage = self._watch.stage_of(error)
+            self._fail(stage, type(error).__name__, message_of(error), traceback_of(error))
+        self._at_hand.clear()  # the last batch and the model are not ours to keep alive
         self._write()
 
     def _write(self) -> None:
-        if not self._submitted:
-            if self._buffer is not None:
-                self._buffer.add_steps(self.draft)  # a client that failed is the one whose gradients are wanted
-            self.recorder.emit([self.draft.record()])
-        elif self._buffer is not None:
-            self._buffer.finish() if self._own is not None else self._buffer.amend(self.draft)
+        if self._submitted and self._buffer is not None:
+            self._buffer.amend(self.draft)
+            if self._own is not None:
+                self._buffer.finish()
+            return
+        if self.draft.probe is not None:  # a client that failed is the one whose gradients are wanted
+            buffer = self._buffer_for_update()
+            if buffer is not None:
+                buffer.add_steps(self.draft)
+        self.recorder.emit([self.draft.record()])
 
     def _fail(self, stage: str, kind: str, message: str, text: str | None) -> None:
         draft = self.draft
-        shapes = shapes_of(self._shapes)
+        shapes = shapes_of(self._at_hand)
         failure = Failure(
             at_ns=self.recorder.now(),
             stage=stage,
             kind=kind,
-            message=message[:LONGEST_MESSAGE],
+            message=message,
             round=draft.round,
             client=draft.client,
             attempt=draft.attempt,
@@ -194,13 +193,21 @@ class ClientSession:
         self.recorder.emit([failure])
 
     def _finish_watching(self) -> None:
+        """No more steps are looked at. An optimizer's own count is the surest, then what the training told."""
         draft = self.draft
         if draft.probe is not None and not draft.watched:
             draft.probe.__exit__(None, None, None)
             draft.watched = True
-            draft.steps = max(draft.steps or 0, draft.probe.steps_seen, draft.own_steps) or None
-        elif draft.own_steps:
-            draft.steps = max(draft.steps or 0, draft.own_steps)
+            draft.steps = draft.probe.steps_seen or None
+        if draft.steps is None or not draft.watched:
+            draft.steps = draft.own_steps or draft.batches or None
+
+    def _settle_version(self) -> None:
+        """How stale the update is, now that it arrives: others may have been applied while it was made."""
+        if self._asynchronous:
+            latest = self.recorder.latest_version
+            self.draft.staleness = max(latest - self.draft.base_version, 0)
+            self.draft.applied_version = latest + 1
 
     def _flattener(self, model: Source) -> Any:
         if self._buffer is not None and self._buffer.reference.flattener.fits(model):
@@ -220,35 +227,3 @@ class ClientSession:
             draft.wire_bytes_down = (draft.wire_bytes_down or 0) + count
         elif phase == "upload":
             draft.wire_bytes_up = (draft.wire_bytes_up or 0) + count
-
-
-class _ClientPhase(SpanSession):
-    """A phase whose seconds are added to the participation; an exception in it leaves its name as the stage."""
-
-    def __init__(self, session: ClientSession, name: str, attributes: dict[str, Any]) -> None:
-        draft = session.draft
-        super().__init__(
-            session.recorder,
-            name,
-            round=draft.round,
-            client=draft.client,
-            attempt=draft.attempt,
-            attributes=attributes,
-            on_end=draft.add_phase,
-        )
-        self._session = session
-
-    def __enter__(self) -> Self:
-        self._session._stage = self.name
-        return super().__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        if error is None:
-            self._session._stage = "client"
-
-
-def _raw_bytes(reference: Reference) -> int:
-    return 4 * reference.flattener.size

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvitals.capture.batch import PHASE_COLUMNS, CohortBatch, GradientRows
+from fedvitals.capture.draft import kept_apart
 from fedvitals.capture.harmless import harmless
 from fedvitals.capture.resources import peak_rss_bytes
 from fedvitals.capture.tensors import Row, gradient_statistics
-from fedvitals.vocabulary import Outcome
+from fedvitals.vocabulary import Failure, Outcome
 
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
@@ -32,8 +33,9 @@ class CohortSession:
     ) -> None:
         self.recorder = recorder
         self.attempts = list(attempts)
+        self.submitted = False
         self._buffer = buffer
-        self._ids = list(ids)
+        self.ids = list(ids)
         self._samples = list(samples) if samples is not None else None
         self._round = round_number
         self._start_ns = recorder.now()
@@ -47,23 +49,30 @@ class CohortSession:
         number = self._step
         self._step += 1
         if losses is not None:
-            self._losses.append(losses.detach() if hasattr(losses, "detach") else losses)
+            self._losses.append(kept_apart(losses))
         if stacked_gradients is not None and self.recorder.governor.wants(number):
             rows = self._buffer.reference.flattener.stacked(stacked_gradients)
-            self.sampled(number, rows)
+            self._keep_sample(number, self._statistics(rows), None)
 
+    @harmless
     def sampled(self, step: int, rows: Row, slots: Sequence[int] | None = None) -> None:
         """Gradients of one step as rows [clients, size], for all clients or those in `slots`."""
-        layout = self._buffer.reference.flattener.layout
-        full = self.recorder.governor.whole_statistics
-        self.sampled_norms(step, gradient_statistics(rows, layout, full=full), slots)
+        self._keep_sample(step, self._statistics(rows), slots)
 
+    @harmless
     def sampled_norms(self, step: int, stats: np.ndarray, slots: Sequence[int] | None = None) -> None:
         """Statistics of one step that were taken already, [clients, layers, fields]."""
-        chosen = range(len(self._ids)) if slots is None else slots
+        self._keep_sample(step, stats, slots)
+
+    def _statistics(self, rows: Row) -> np.ndarray:
+        full = self.recorder.governor.whole_statistics
+        return gradient_statistics(rows, self._buffer.reference.flattener.layout, full=full)
+
+    def _keep_sample(self, step: int, stats: np.ndarray, slots: Sequence[int] | None) -> None:
+        chosen = range(len(self.ids)) if slots is None else slots
         self._sampled.append(
             GradientRows(
-                [self._ids[slot] for slot in chosen],
+                [self.ids[slot] for slot in chosen],
                 [self.attempts[slot] for slot in chosen],
                 [step] * len(chosen),
                 None,
@@ -88,18 +97,17 @@ class CohortSession:
 
         `columns` are further fields of Participation, one value for all or a list.
         """
-        if updates is None:
-            if stacked_states is None:
-                raise ValueError("submit() needs the stacked states or the updates")
-            updates = self._buffer.reference.flattener.stacked(stacked_states) - self._buffer.reference.row
+        if self.submitted:
+            raise ValueError("this cohort was submitted before; only what came first is recorded")
+        self.submitted = True
         if step_losses is None and self._losses:
             step_losses = np.stack([np.asarray(_host(loss), np.float32) for loss in self._losses], axis=1)
-            steps = np.full(len(self._ids), step_losses.shape[1])
+            steps = np.full(len(self.ids), step_losses.shape[1])
         values = self._common() | {PHASE_COLUMNS[phase]: value for phase, value in (phases_s or {}).items()} | columns
         if losses is not None and step_losses is None:
             values["loss"] = np.asarray(_host(losses), np.float64)
         batch = CohortBatch(
-            clients=self._ids,
+            clients=self.ids,
             attempts=self.attempts,
             round=self._round,
             base_version=self._buffer.reference.version,
@@ -108,7 +116,23 @@ class CohortSession:
             steps=steps,
             sampled=self._sampled,
         )
-        self._buffer.add_batch(batch, updates)
+        try:
+            self._buffer.add_batch(batch, self._updates(stacked_states) if updates is None else self._checked(updates))
+        except ValueError as error:  # what is known beside the update is kept all the same
+            failure = Failure(self.recorder.now(), "submit", "shape mismatch", str(error), self._round)
+            self.recorder.emit([failure, *batch.records(slice(0, len(batch)), None)])
+
+    def _updates(self, stacked_states: Mapping[str, Any] | Row | None) -> Row:
+        if stacked_states is None:
+            raise ValueError("submit() needs the stacked states or the updates")
+        reference = self._buffer.reference
+        return self._checked(reference.flattener.stacked(stacked_states)) - reference.row
+
+    def _checked(self, rows: Row) -> Row:
+        if rows.shape != (len(self.ids), self._buffer.reference.flattener.size):
+            expected = (len(self.ids), self._buffer.reference.flattener.size)
+            raise ValueError(f"the cohort's updates have shape {tuple(rows.shape)}, expected {expected}")
+        return rows
 
     def _common(self) -> dict[str, Any]:
         reference = self._buffer.reference
@@ -119,8 +143,8 @@ class CohortSession:
             "samples": self._samples,
             "start_ns": self._start_ns,
             "end_ns": self.recorder.now(),
-            "raw_bytes_up": 4 * reference.flattener.size,
-            "raw_bytes_down": 4 * reference.flattener.size,
+            "raw_bytes_up": reference.raw_bytes,
+            "raw_bytes_down": reference.raw_bytes,
             "peak_memory_bytes": peak_rss_bytes(),
             "received": reference.fingerprint,
             "attributed": 1,

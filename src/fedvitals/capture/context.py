@@ -10,6 +10,7 @@ class Whereabouts(NamedTuple):
     run: str | None = None
     round: int | None = None
     client: str | None = None
+    owner: int | None = None  # the recorder: of two in one process, each keeps its own logs
 
 
 NOWHERE = Whereabouts()
@@ -30,5 +31,5 @@ def leave(token: Token[Whereabouts] | None) -> None:
         return
     try:
         _CURRENT.reset(token)
-    except ValueError:
+    except (ValueError, RuntimeError):
         _CURRENT.set(NOWHERE)

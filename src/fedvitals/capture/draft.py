@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedvitals.capture.spans import as_json
+from fedvitals.capture.attributes import as_json
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome, Participation
 
 FIRST_STEPS = 2  # whose losses still tell of the received model
@@ -33,6 +34,7 @@ class Draft:
     bad_step: int | None = None
     good_step: int | None = None
     phases_s: dict[str, float] = field(default_factory=dict)
+    explained_s: float = 0.0  # the sum of them
     raw_bytes_down: int | None = None
     wire_bytes_down: int | None = None
     raw_bytes_up: int | None = None
@@ -45,14 +47,19 @@ class Draft:
     attributed: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
     explicit_epochs: bool = False
+    batches: int = 0  # that `batches` handed out
     own_steps: int = 0
     losses: list[Any] = field(default_factory=list)  # of steps the training told of; may be on a device
     watched: bool = False
     probe: Any = None  # the GradientProbe that watched, until its samples are written
     statistics: dict[str, Any] = field(default_factory=dict)  # what the buffer found out about the update
+    written: bool = False  # a record of it is with the store already
 
     def add_phase(self, phase: str, seconds: float) -> None:
-        self.phases_s[phase] = self.phases_s.get(phase, 0.0) + seconds
+        """Count time to a phase; one that only servers have is something else here."""
+        kept = phase if phase in CLIENT_PHASES else "other"
+        self.phases_s[kept] = self.phases_s.get(kept, 0.0) + seconds
+        self.explained_s += seconds
 
     def take_gradients(self) -> tuple[list[str], list[int], Any]:
         """The sampled steps, once; and with them what they say of the first bad step."""
@@ -62,21 +69,36 @@ class Draft:
             self.good_step, self.bad_step = bracket(steps, stats[..., 0])
         return names, steps, stats
 
+    def settle_losses(self) -> Any:
+        """The losses of single steps as numbers, None where no step was told of; they cross to the host once."""
+        if self.losses and self.step_losses is None:
+            self.step_losses = numbers(self.losses)
+            self._find_bad_loss()
+        return self.step_losses
+
+    def _find_bad_loss(self) -> None:
+        """Where every step was told of, the first bad one is known exactly: it has no bracket."""
+        if len(self.losses) != self.own_steps:
+            return
+        first = next((step for step, loss in enumerate(self.step_losses) if not math.isfinite(loss)), None)
+        if first is not None and (self.bad_step is None or first <= self.bad_step):
+            self.bad_step, self.good_step = first, None
+
     def record(self) -> Participation:
         """The record as things stand; written again with the same key, it replaces the earlier one."""
-        if self.losses and self.step_losses is None:
-            self.step_losses = [number(loss) for loss in self.losses]
         seconds: dict[str, Any] = {f"{phase}_s": self.phases_s.get(phase) for phase in CLIENT_PHASES}
-        first, last, mean = _losses(self.step_losses)
+        first, last, mean = _losses(self.settle_losses())
+        applied = self.outcome in (Outcome.USED, Outcome.LATE)
+        self.written = True
         return Participation(
             client=self.client,
             attempt=self.attempt,
             round=self.round,
             base_version=self.base_version,
-            applied_version=self.applied_version,
-            staleness=self.staleness,
+            applied_version=self.applied_version if applied else None,
+            staleness=self.staleness if applied else None,
             outcome=self.outcome.value,
-            samples=self.samples,
+            samples=whole(self.samples),
             steps=self.steps,
             epochs=self.epochs,
             start_ns=self.start_ns,
@@ -109,8 +131,34 @@ def number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except Exception:  # a tensor of many values raises RuntimeError, a user's object anything
         return None
+
+
+def whole(value: Any) -> int | None:
+    """A count of whatever a user calls a number of rows or bytes; None when it is none."""
+    if value is None or type(value) is int:
+        return value
+    try:
+        return int(value)
+    except Exception:
+        return None
+
+
+def numbers(values: list[Any]) -> list[float]:
+    """Floats of many losses, NaN for what is none. Tensors cross together: one wait for the device, not one each."""
+    if all(hasattr(value, "detach") for value in values):
+        from fedvitals.capture.tensors.scalars import host_numbers
+
+        together = host_numbers(values)
+        if together is not None:
+            return together
+    return [math.nan if (found := number(value)) is None else found for value in values]
+
+
+def kept_apart(value: Any) -> Any:
+    """A tensor as it is now, without its graph: the training may go on to add to it in place."""
+    return value.detach().clone() if hasattr(value, "detach") else value
 
 
 def _losses(values: Any) -> tuple[float | None, float | None, float | None]:

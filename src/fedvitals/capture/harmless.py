@@ -1,7 +1,8 @@
 """The promise that the watcher never harms the watched, in one place.
 
 Every call a training makes into the recorder goes through `harmless`: what it costs is counted, and what goes wrong in
-it is reported once and kept from the training.
+it is reported once and kept from the training. In a forked child, whose recorder is the parent's, such a call does
+nothing at all: a lock may be held there by a thread that the child does not have.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F")
 
 
 class Watched(Protocol):
@@ -23,6 +25,8 @@ class Watched(Protocol):
 
 
 class Accountable(Protocol):
+    @property
+    def alive(self) -> bool: ...
     def spent(self, ns: int) -> None: ...
     def trouble(self, where: str, error: Exception) -> None: ...
 
@@ -30,19 +34,34 @@ class Accountable(Protocol):
 S = TypeVar("S", bound=Watched)
 
 
+def harmless_or(
+    fallback: F,
+) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T | F]]:
+    """Counts the method's time; an exception in it becomes one warning and the answer `fallback`."""
+
+    def guard(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T | F]:
+        where = method.__qualname__
+
+        @functools.wraps(method)
+        def guarded(self: S, *args: P.args, **kwargs: P.kwargs) -> T | F:
+            recorder = self.recorder
+            if not recorder.alive:
+                return fallback
+            began = time.perf_counter_ns()
+            try:
+                return method(self, *args, **kwargs)
+            except Exception as error:
+                recorder.trouble(where, error)
+                return fallback
+            finally:
+                recorder.spent(time.perf_counter_ns() - began)
+
+        return guarded  # type: ignore[return-value]  # functools.wraps names `self`, Concatenate does not
+
+    return guard
+
+
 def harmless(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T | None]:
-    """Counts the method's time; an exception in it becomes one warning and the answer None."""
-    where = method.__qualname__
-
-    @functools.wraps(method)
-    def guarded(self: S, *args: P.args, **kwargs: P.kwargs) -> T | None:
-        began = time.perf_counter_ns()
-        try:
-            return method(self, *args, **kwargs)
-        except Exception as error:
-            self.recorder.trouble(where, error)
-            return None
-        finally:
-            self.recorder.spent(time.perf_counter_ns() - began)
-
-    return guarded  # type: ignore[return-value]  # functools.wraps names `self`, Concatenate does not
+    """The same for methods whose answer nobody needs."""
+    guard: Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T | None]] = harmless_or(None)
+    return guard(method)

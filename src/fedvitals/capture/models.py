@@ -5,6 +5,7 @@ This module speaks of tensors only through `capture.tensors`, so it can be impor
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -47,6 +48,7 @@ class Reference:
         self.row = row
         self.version = version
         self.fingerprint = fingerprint
+        self.raw_bytes = flattener.raw_bytes
 
 
 class Models:
@@ -60,21 +62,23 @@ class Models:
         self._waiting: list[tuple[Reference, int]] = []  # models and the rounds they begin, not yet summarised
         self._oldest_s = 0.0
         self._lock = threading.Lock()
+        self._naming = threading.Lock()  # so that no two layouts get one number
         self._module: weakref.ref[Any] | None = None
         self._recent: OrderedDict[int, Reference] = OrderedDict()
         self.latest_version = -1
 
     def flattener(self, source: Source) -> tuple[Flattener, Sketcher | None]:
         """The flattener for this kind of model: the one in use, or a new one when the shapes are new."""
-        number = len(self._flatteners)
-        new = source.flattener.numbered(number) if isinstance(source, FlatRow) else Flattener(source, number)
-        for known in self._flatteners:
-            if known[0].layout.layers == new.layout.layers:
-                return known
-        sketcher = Sketcher(new.layout, new.device) if self._recorder.settings.sketches else None
-        self._flatteners.append((new, sketcher))
-        self._recorder.emit([new.layout])
-        return self._flatteners[-1]
+        with self._naming:
+            number = len(self._flatteners)
+            new = source.flattener.numbered(number) if isinstance(source, FlatRow) else Flattener(source, number)
+            for known in self._flatteners:
+                if known[0].layout.layers == new.layout.layers:
+                    return known
+            sketcher = Sketcher(new.layout, new.device) if self._recorder.settings.sketches else None
+            self._flatteners.append((new, sketcher))
+            self._recorder.emit([new.layout])
+            return self._flatteners[-1]
 
     def reference(self, source: Source, round_number: int, version: int) -> Reference:
         """Take in the global model at a round's start: its statistics, its drift, and a copy to keep."""
@@ -114,8 +118,9 @@ class Models:
         self.flush()
 
     @property
-    def old(self) -> bool:
-        return bool(self._waiting) and time.monotonic() - self._oldest_s > OLDEST_S
+    def due_s(self) -> float:
+        """When the oldest will have waited long enough, on the monotonic clock; infinity when none waits."""
+        return self._oldest_s + OLDEST_S if self._waiting else math.inf
 
     def flush(self) -> None:
         """Statistics of the models taken in since the last time, all at once."""

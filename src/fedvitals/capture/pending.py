@@ -1,12 +1,13 @@
 """Updates that wait to be summarised: those of several rounds together, because an operation on a few rows costs as
 much as one on hundreds.
 
-They wait until the oldest is a quarter of a second old, or until they fill their memory. Then their statistics are
+They wait until the oldest is a third of a second old, or until they fill their memory. Then their statistics are
 computed at once, mostly in the recorder's own thread, and written at once, so that a killed process loses little.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from fedvitals.capture.tensors import Row, joined, summarise
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
 
-OLDEST_S = 0.25
+OLDEST_S = 0.35
 MOST_BYTES = 16 * 2**20  # beyond this, rows would only push each other out of the cache
 
 
@@ -51,16 +52,18 @@ class Pending:
             self.flush()
 
     @property
-    def old(self) -> bool:
-        return bool(self._entries) and time.monotonic() - self._oldest_s > OLDEST_S
+    def due_s(self) -> float:
+        """When the oldest will have waited long enough, on the monotonic clock; infinity when nothing waits."""
+        return self._oldest_s + OLDEST_S if self._entries else math.inf
 
     def flush(self) -> None:
         """Summarise all that waits."""
         with self._flushing:
             with self._lock:
                 entries, self._entries, self._bytes = self._entries, [], 0
-            for alike in _alike(entries):
-                _summarise(alike)
+            troubles = [trouble for alike in _alike(entries) if (trouble := _tried(alike)) is not None]
+        if troubles:
+            raise troubles[0]
 
 
 def _alike(entries: list[Entry]) -> Iterator[list[Entry]]:
@@ -73,6 +76,17 @@ def _alike(entries: list[Entry]) -> Iterator[list[Entry]]:
         run.append(entry)
     if run:
         yield run
+
+
+def _tried(entries: list[Entry]) -> Exception | None:
+    """Summarise them; what goes wrong with some is no reason to lose the others."""
+    try:
+        _summarise(entries)
+    except Exception as error:
+        for entry in entries:
+            entry.buffer.unseen(entry.batch)
+        return error
+    return None
 
 
 def _summarise(entries: list[Entry]) -> None:

@@ -1,12 +1,14 @@
 """Gradients of sampled steps: one hook for all optimizers of the process, installed while somebody watches.
 
-The hook finds the watching client by the first parameter of the optimizer that is about to step. Norms stay on the
-device until the participation is summarised.
+The hook finds the watching client by the first parameter of the optimizer that is about to step and that somebody
+watches. Norms stay on the device until the participation is summarised.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +19,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from fedvitals.capture.governor import Governor
 from fedvitals.capture.tensors import Flattener, summarise
 
+HALVES = (torch.float16, torch.bfloat16)
+
 _lock = threading.Lock()
-_watched: dict[int, GradientProbe] = {}
+_watched: dict[int, GradientProbe] = {}  # by the id of a parameter, which the probe keeps alive
 _handle: Any = None
 
 
@@ -26,43 +30,57 @@ class GradientProbe:
     """Watches one model through one participation."""
 
     def __init__(self, model: nn.Module, governor: Governor, blame: Callable[[str, Exception], None]) -> None:
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._names = [name for name, p in model.named_parameters() if p.requires_grad]
+        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self._names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
+        self._known = list(model.parameters())  # frozen ones too: an optimizer may be given them, and first
         self._governor = governor
         self._blame = blame
-        self.steps_seen = 0
+        self._steps: Counter[int] = Counter()
         self.sampled: list[int] = []
         self._norms: list[Tensor] = []
         self._full: list[Any] = []
 
+    @property
+    def steps_seen(self) -> int:
+        """Optimizer steps. Optimizers that share the model's parameters among them take a step together."""
+        return max(self._steps.values(), default=0)
+
     def __enter__(self) -> GradientProbe:
         global _handle
         with _lock:
-            for parameter in self._parameters:
+            for parameter in self._known:
                 _watched[id(parameter)] = self
-            if _handle is None and self._parameters:
+            if _handle is None and self._known:
                 _handle = register_optimizer_step_pre_hook(_before_step)
         return self
 
     def __exit__(self, *_: object) -> None:
         global _handle
         with _lock:
-            for parameter in self._parameters:
+            for parameter in self._known:
                 if _watched.get(id(parameter)) is self:
                     del _watched[id(parameter)]
             if not _watched and _handle is not None:
                 _handle.remove()
                 _handle = None
 
-    def step(self) -> None:
-        """Called before each optimizer step of the watched model."""
-        number = self.steps_seen
-        self.steps_seen += 1
-        if self._governor.wants(number):
+    def step(self, first: int = 0) -> None:
+        """Called before each step of an optimizer of the watched model; `first` tells such optimizers apart."""
+        number = self._steps[first]
+        self._steps[first] = number + 1
+        if self._is_due(number):
+            began = time.perf_counter_ns()
             try:
                 self._sample(number)
             except Exception as error:
                 self._blame("gradient sample", error)
+            self._governor.spent_ns += time.perf_counter_ns() - began
+
+    def _is_due(self, number: int) -> bool:
+        if not self.sampled:  # at least one step of each participation: the first that has gradients
+            return self._governor.wants(0)
+        return number > self.sampled[-1] and self._governor.wants(number)
 
     @torch.no_grad()
     def _sample(self, number: int) -> None:
@@ -73,12 +91,11 @@ class GradientProbe:
             g if g is not None else torch.zeros_like(p) for g, p in zip(gradients, self._parameters, strict=True)
         ]
         if self._governor.whole_statistics:
-            flattener = Flattener(dict(zip(self._names, present, strict=True)))
-            rows = flattener.row(dict(zip(self._names, present, strict=True))).unsqueeze(0)
-            self._full.append(summarise(rows, flattener.layout).stats[0])
+            named = dict(zip(self._names, present, strict=True))
+            flattener = Flattener(named)
+            self._full.append(summarise(flattener.row(named).unsqueeze(0), flattener.layout).stats[0])
         else:
-            # The one call that takes all norms at once; a loop of `.norm()` costs several times as much.
-            self._norms.append(torch.stack([n.float() for n in torch._foreach_norm(present)]))
+            self._norms.append(_norms(present))
         self.sampled.append(number)
 
     def results(self) -> tuple[list[str], list[int], Any]:
@@ -92,9 +109,18 @@ class GradientProbe:
         return self._names, self.sampled, torch.stack(self._norms).cpu().numpy()[..., None]
 
 
+def _norms(gradients: list[Tensor]) -> Tensor:
+    """The norm of each. One call takes all at once; a loop of `.norm()` costs several times as much."""
+    # A half overflows at 65,504, and a norm that is infinite for that alone would be called a bad step.
+    wide = [g.float() if g.dtype in HALVES else g for g in gradients]
+    device = wide[0].device
+    return torch.stack([norm.to(device=device, dtype=torch.float32) for norm in torch._foreach_norm(wide)])
+
+
 def _before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    groups = optimizer.param_groups
-    if groups and groups[0]["params"]:
-        probe = _watched.get(id(groups[0]["params"][0]))
-        if probe is not None:
-            probe.step()
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            probe = _watched.get(id(parameter))
+            if probe is not None:
+                probe.step(id(parameter))
+                return

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
+import math
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fedvitals.capture.failures import in_words
 from fedvitals.capture.governor import Governor
-from fedvitals.capture.logs import KeepingHandler, printing_handler
+from fedvitals.capture.logs import LogKeeper, printing_handler
 from fedvitals.capture.resources import ResourceProbe
 from fedvitals.settings import Settings
 from fedvitals.vocabulary import Blob, LogEntry, Record, Run, Status
@@ -25,8 +28,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedvitals")
 
-TICK_S = 0.05
+LONGEST_LOOK_S = 0.1
 RECORD_BYTES = 512  # a scalar record in the queue, roughly
+ERRORS_REMEMBERED = 64
+
+_forks = 0  # how many forks lie between this process and the one that loaded this module
 
 
 class Sink(Protocol):
@@ -54,28 +60,35 @@ class Recorder:
         sink: Sink,
         *,
         now_ns: Callable[[], int] = time.perf_counter_ns,
+        origin_ns: int | None = None,
         accelerator: Accelerator | None = None,
     ) -> None:
         self.run = run
         self.settings = settings
         self.governor = Governor(settings.budget, settings.steps, writer_cpu_s=lambda: sink.cpu_s)
         self.troubles: Counter[str] = Counter()
-        self.attempts: Counter[str] = Counter()
         self.versions = itertools.count()
         self._sink = sink
         self._now_ns = now_ns
-        self.origin_ns = now_ns()
-        self._pid = os.getpid()
+        self.origin_ns = now_ns() if origin_ns is None else origin_ns
+        self._forks = _forks
         self._ids = itertools.count(1)
         self._blocks = itertools.count(1)
         self._chunks = itertools.count()
+        self._attempts: dict[str, itertools.count[int]] = {}
+        self._errors: deque[int] = deque(maxlen=ERRORS_REMEMBERED)
         self._lock = threading.Lock()
+        self._closed = False
         self._models: Models | None = None
         self._pending: Pending | None = None
-        self._resources = ResourceProbe(accelerator)
+        self._resources = ResourceProbe(accelerator, self.trouble)
         self._stop = threading.Event()
-        self._handlers = self._attach_logging()
         self.emit([run])
+        self._logs = LogKeeper(id(self), settings.log_level, self._keep_log, self.now)
+        self._logs.install()
+        self._printing = printing_handler(settings.log_format, settings.log_level)
+        if self._printing is not None:
+            logging.getLogger().addHandler(self._printing)
         self._ticker = threading.Thread(target=self._tick, name="fedvitals-ticker", daemon=True)
         self._ticker.start()
 
@@ -86,7 +99,7 @@ class Recorder:
     @property
     def alive(self) -> bool:
         """False in a forked child: its copy of the writer has no thread, and the file is the parent's."""
-        return os.getpid() == self._pid
+        return self._forks == _forks
 
     def now(self) -> int:
         """Nanoseconds since the run began, on the run's clock."""
@@ -102,10 +115,17 @@ class Recorder:
         return next(self._chunks)
 
     def next_attempt(self, client: str) -> int:
-        with self._lock:
-            attempt = self.attempts[client]
-            self.attempts[client] += 1
-        return attempt
+        count = self._attempts.get(client)
+        if count is None:
+            count = self._attempts.setdefault(client, itertools.count())  # of two threads, one wins
+        return next(count)
+
+    def is_new(self, error: BaseException) -> bool:
+        """Whether this exception is met for the first time: on its way out it passes several sessions. Not held."""
+        if id(error) in self._errors:
+            return False
+        self._errors.append(id(error))
+        return True
 
     @property
     def models(self) -> Models:
@@ -113,16 +133,29 @@ class Recorder:
         if self._models is None:
             from fedvitals.capture.models import Models
 
-            self._models = Models(self)
+            with self._lock:  # of two threads that come at once, one makes it
+                if self._models is None:
+                    self._models = Models(self)
         return self._models
+
+    @property
+    def latest_version(self) -> int:
+        """Of the global model; -1 before there is one."""
+        return -1 if self._models is None else self._models.latest_version
 
     def emit(self, records: Sequence[Record], size_bytes: int | None = None) -> None:
         if self.alive:
-            self._sink.put(records, RECORD_BYTES * len(records) if size_bytes is None else size_bytes)
+            try:
+                self._sink.put(records, RECORD_BYTES * len(records) if size_bytes is None else size_bytes)
+            except Exception as error:
+                self.trouble("the queue", error)
 
     def keep_blob(self, data: Callable[[], bytes], size_bytes: int, describe: Callable[[str], Blob]) -> None:
         if self.alive:
-            self._sink.put_blob(data, size_bytes, describe)
+            try:
+                self._sink.put_blob(data, size_bytes, describe)
+            except Exception as error:
+                self.trouble("the queue", error)
 
     @property
     def pending(self) -> Pending:
@@ -130,7 +163,9 @@ class Recorder:
         if self._pending is None:
             from fedvitals.capture.pending import Pending
 
-            self._pending = Pending()
+            with self._lock:
+                if self._pending is None:
+                    self._pending = Pending()
         return self._pending
 
     def flush(self) -> None:
@@ -148,24 +183,30 @@ class Recorder:
         """Report a fault of our own once a place; the training never hears of it."""
         self.troubles[where] += 1
         if self.troubles[where] == 1:
-            log.warning(
-                "fedvitals could not record in %s: %s: %s; the training goes on", where, type(error).__name__, error
-            )
+            with contextlib.suppress(Exception):  # a user's own log handler may raise
+                log.warning("fedvitals could not record in %s: %s; the training goes on", where, in_words(error))
 
     def close(self, status: Status, health: dict[str, Any] | None = None) -> None:
-        """Write what is left and say how the run ended; waits no longer than the setting allows."""
-        if not self.alive:
+        """Write what is left and say how the run ended; waits no longer than the setting allows. Never raises."""
+        if self._closed or not self.alive:
             return
+        self._closed = True
         self._stop.set()
-        self._ticker.join(timeout=1.0)
-        for handler in self._handlers:
-            logging.getLogger().removeHandler(handler)
+        if threading.current_thread() is not self._ticker:
+            self._ticker.join(timeout=1.0)
+        self._logs.remove()
+        if self._printing is not None:
+            logging.getLogger().removeHandler(self._printing)
         self._finish_tensors()
-        self.emit(list(self._resources.samples(self.now())))
-        self.run = replace(self.run, status=status, ended_ns=self.now(), health=self.health() | (health or {}))
-        self.emit([self.run])
-        if not self._sink.close(self.settings.close_timeout_s):
-            log.warning("fedvitals gave up waiting for the disk; the end of run %s may be missing", self.run.id)
+        if self.settings.resources_every_s:
+            self._sample_resources()
+        try:
+            self.run = replace(self.run, status=status, ended_ns=self.now(), health=self.health() | (health or {}))
+            self.emit([self.run])
+            if not self._sink.close(self.settings.close_timeout_s):
+                log.warning("fedvitals gave up waiting for the disk; the end of run %s may be missing", self.run.id)
+        except Exception as error:
+            self.trouble("close", error)
 
     def _finish_tensors(self) -> None:
         """What is left to summarise; a fault in it must not keep the run from ending."""
@@ -185,29 +226,41 @@ class Recorder:
             "troubles": dict(self.troubles),
         }
 
-    def _attach_logging(self) -> list[logging.Handler]:
-        keeping = KeepingHandler(self.settings.log_level, self._keep_log, self.now)
-        printing = printing_handler(self.settings.log_format, self.settings.log_level)
-        handlers: list[logging.Handler] = [keeping] + ([printing] if printing else [])
-        for handler in handlers:
-            logging.getLogger().addHandler(handler)
-        return handlers
-
     def _keep_log(self, entry: LogEntry) -> None:
         self.emit([entry], RECORD_BYTES + len(entry.message) + len(entry.traceback or ""))
 
     def _tick(self) -> None:
         """Rows that wait too long, and the resource samples."""
         due = 0.0
-        while not self._stop.wait(TICK_S):
+        while not self._stop.wait(self._next_look_s()):
             began = time.thread_time_ns()
             try:
-                if (self._pending is not None and self._pending.old) or (self._models is not None and self._models.old):
+                if self._next_flush_s() <= time.monotonic():
                     self.flush()
                 every = self.settings.resources_every_s
                 if every and time.monotonic() >= due:
                     due = time.monotonic() + every
-                    self.emit(list(self._resources.samples(self.now())))
+                    self._sample_resources()
             except Exception as error:
                 self.trouble("ticker", error)
             self.spent(time.thread_time_ns() - began)
+
+    def _next_look_s(self) -> float:
+        """Not more often than needed: waking a thread costs the training more than what it then does."""
+        return min(max(self._next_flush_s() - time.monotonic(), 0.005), LONGEST_LOOK_S)
+
+    def _next_flush_s(self) -> float:
+        waiting = (part.due_s for part in (self._pending, self._models) if part is not None)
+        return min(waiting, default=math.inf)
+
+    def _sample_resources(self) -> None:
+        self.emit(list(self._resources.samples(self.now())))
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fedvitals.capture.accelerator import Accelerator, CudaAccelerator
+from fedvitals.capture.accelerator import Accelerator, CudaAccelerator, DeviceSample
 from fedvitals.vocabulary import ResourceSample
 
 _STATM = Path("/proc/self/statm")
@@ -34,8 +34,11 @@ def rss_bytes() -> int:
 class ResourceProbe:
     """Takes samples of this process. One of its own would cost 40 us with psutil; this costs a tenth."""
 
-    def __init__(self, accelerator: Accelerator | None = None) -> None:
+    def __init__(
+        self, accelerator: Accelerator | None = None, blame: Callable[[str, Exception], None] | None = None
+    ) -> None:
         self._accelerator = accelerator or CudaAccelerator()
+        self._blame = blame
 
     def samples(self, at_ns: int) -> Iterator[ResourceSample]:
         import threading
@@ -50,7 +53,7 @@ class ResourceProbe:
             threads=_threads() or threading.active_count(),
         )
         yield host
-        for device in self._accelerator.samples():
+        for device in self._devices():
             yield host._replace(
                 device=device.device,
                 device_used_bytes=device.used_bytes,
@@ -58,6 +61,15 @@ class ResourceProbe:
                 device_total_bytes=device.total_bytes,
                 device_busy_ratio=device.busy_ratio,
             )
+
+    def _devices(self) -> list[DeviceSample]:
+        """A device that cannot be asked must not cost the host's sample."""
+        try:
+            return self._accelerator.samples()
+        except Exception as error:
+            if self._blame is not None:
+                self._blame("accelerator", error)
+            return []
 
 
 def _threads() -> int:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from fedvitals.capture import context
+from fedvitals.capture.attributes import as_json
 from fedvitals.capture.clients import ClientSession
-from fedvitals.capture.draft import Draft, number
-from fedvitals.capture.harmless import harmless
-from fedvitals.capture.nothing import NoCohort
-from fedvitals.capture.spans import SpanSession, as_json
+from fedvitals.capture.draft import Draft, number, whole
+from fedvitals.capture.failures import LONGEST_MESSAGE, in_words, message_of, traceback_of
+from fedvitals.capture.harmless import harmless, harmless_or
+from fedvitals.capture.nothing import NoClient, NoCohort, NoSpan
+from fedvitals.capture.spans import PhaseSession
 from fedvitals.vocabulary import Evaluation, Failure, Outcome, Participation, Record, Round
 
 if TYPE_CHECKING:
@@ -30,16 +32,17 @@ class RoundSession:
         self.number = round_number
         self.version = next(recorder.versions)
         self.buffer: CohortBuffer | None = None
+        self.tickets: dict[str, dict[str, Ticket]] = {}  # by client and trace: one may be asked again
         self._model = model
         self._token: Token[context.Whereabouts] | None = None
-        self._start_ns = 0
+        self._start_ns = recorder.now()
         self._drafts: list[Draft] = []
-        self._cohort_clients = 0
-        self._remote_failed = 0
-        self.tickets: dict[str, Ticket] = {}  # by client
-        self._remote = 0
+        self._cohorts: list[CohortSession] = []
+        self._merged: list[Participation] = []
+        self._rejected: set[str] = set()
         self._selected = 0
 
+    @harmless_or(NoClient())
     def client(self, client: Any, *, samples: int | None = None) -> ClientSession:
         """One client of this round; failures inside it are kept and raised again unchanged."""
         name = str(client)
@@ -54,32 +57,35 @@ class RoundSession:
             samples=samples,
         )
         if self.buffer is not None:
-            draft.raw_bytes_down = 4 * self.buffer.reference.flattener.size
+            draft.raw_bytes_down = self.buffer.reference.raw_bytes
         self._drafts.append(draft)
         return ClientSession(self.recorder, draft, self.buffer)
 
+    @harmless_or(NoCohort())
     def cohort(
         self, ids: Sequence[Any], *, samples: Sequence[int] | None = None, attempts: Sequence[int] | None = None
-    ) -> CohortSession | NoCohort:
+    ) -> CohortSession:
         """Clients that are trained as one batch. Needs the round's model; without it nothing is recorded of them."""
         if self.buffer is None:
-            self.recorder.trouble("rnd.cohort", ValueError("it needs the round's model: run.round(r, model=...)"))
-            return NoCohort()
+            raise ValueError("a cohort needs the model of its round: run.round(r, model=...)")
         from fedvitals.capture.cohorts import CohortSession
 
         names = [str(client) for client in ids]
-        self._cohort_clients += len(names)
         # Who counts attempts for itself, as the engine does, need not have them counted here as well.
         numbers = [self.recorder.next_attempt(name) for name in names] if attempts is None else attempts
-        return CohortSession(self.recorder, self.buffer, self.number, names, numbers, samples)
+        session = CohortSession(self.recorder, self.buffer, self.number, names, numbers, samples)
+        self._cohorts.append(session)
+        return session
 
+    @harmless
     def selected(self, count: int) -> None:
         """How many clients were asked, where not each of them gets a session."""
-        self._selected = count
+        self._selected = int(count)
 
-    def phase(self, name: str, **attributes: Any) -> SpanSession:
+    @harmless_or(NoSpan())
+    def phase(self, /, name: str, **attributes: Any) -> PhaseSession:
         """A phase of the server's work: select, aggregate, evaluate ..."""
-        return SpanSession(self.recorder, name, round=self.number, attributes=attributes, on_end=_nothing)
+        return PhaseSession(self.recorder, name, round=self.number, attributes=attributes)
 
     @harmless
     def evaluated(
@@ -99,9 +105,9 @@ class RoundSession:
                 Evaluation(
                     round=self.number,
                     at_ns=self.recorder.now(),
-                    split=split,
+                    split=str(split),
                     client=None if client is None else str(client),
-                    samples=samples,
+                    samples=whole(samples),
                     loss=number(loss),
                     accuracy=number(accuracy),
                     metrics=as_json(metrics) if metrics else None,
@@ -123,6 +129,8 @@ class RoundSession:
         end_ns: int | None = None,
         executor: str | None = None,
         outcome: Outcome = Outcome.FAILED,
+        wire_bytes_down: int | None = None,
+        phases_s: Mapping[str, float] | None = None,
     ) -> None:
         """A client that failed elsewhere than in a session: in a worker, or by not answering."""
         name, now = str(client), self.recorder.now()
@@ -133,13 +141,28 @@ class RoundSession:
             base_version=self.version,
             start_ns=now if start_ns is None else start_ns,
             end_ns=now if end_ns is None else end_ns,
-            outcome=outcome,
+            outcome=Outcome(outcome),
             executor=executor,
+            raw_bytes_down=None if self.buffer is None else self.buffer.reference.raw_bytes,
+            wire_bytes_down=wire_bytes_down,
+            phases_s=dict(phases_s or {}),
         )
-        failure = Failure(now, stage, kind, message[:2000], self.number, name, draft.attempt, traceback)
+        text = str(message)[:LONGEST_MESSAGE]
+        failure = Failure(now, stage, kind, text, self.number, name, draft.attempt, traceback)
         self._drafts.append(draft)
         self.recorder.emit([failure, draft.record()])
 
+    @harmless
+    def rejected(self, clients: Sequence[Any]) -> None:
+        """Clients that finished and whose updates were then left out of the aggregate."""
+        self._rejected |= {str(client) for client in clients}
+        for draft in self._drafts:
+            if draft.client in self._rejected and draft.outcome == Outcome.USED:
+                draft.outcome = Outcome.REJECTED
+        if self.buffer is not None:
+            self.buffer.reject(self._rejected)
+
+    @harmless_or(b"")
     def ticket(self, client: Any) -> bytes:
         """What to send along to a client that records for itself: `fedvitals.client_session(ticket)`."""
         from fedvitals.capture.remote import make_ticket
@@ -149,63 +172,80 @@ class RoundSession:
     @harmless
     def merge(self, data: bytes, *, client: Any) -> None:
         """Take in what a client recorded. The bytes are untrusted; bad ones become a Failure and one warning."""
-        from fedvitals.capture.remote import merge
+        from fedvitals.capture.merging import merge
 
         merge(self, data, str(client))
 
     def merged(self, records: Sequence[Record]) -> None:
         """Count a client that reported from afar."""
-        for record in records:
-            if isinstance(record, Participation):
-                self._remote += 1
-                self._remote_failed += record.outcome == Outcome.FAILED
+        self._merged += [record for record in records if isinstance(record, Participation)]
 
     def __enter__(self) -> Self:
         self._start_ns = self.recorder.now()
-        self._token = context.enter(context.current()._replace(run=self.recorder.run.id, round=self.number))
+        self._token = context.enter(context.Whereabouts(self.recorder.run.id, self.number, owner=id(self.recorder)))
+        self._take_model()
         self._begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._keep(error)
         self._finish(error)
-        context.leave(self._token)
+        token, self._token = self._token, None
+        context.leave(token)
+
+    @harmless
+    def _take_model(self) -> None:
+        model, self._model = self._model, None
+        if model is not None:
+            from fedvitals.capture.buffer import CohortBuffer
+
+            reference = self.recorder.models.reference(model, self.number, self.version)
+            self.buffer = CohortBuffer(self.recorder, reference, self.number)
 
     @harmless
     def _begin(self) -> None:
-        if self._model is not None:
-            from fedvitals.capture.buffer import CohortBuffer
-
-            reference = self.recorder.models.reference(self._model, self.number, self.version)
-            self.buffer = CohortBuffer(self.recorder, reference, self.number)
-            self._model = None
         self.recorder.emit([self._record(None, None)])
+
+    @harmless
+    def _keep(self, error: BaseException | None) -> None:
+        """An exception that ends the round, unless it is that of a client, whose session has kept it."""
+        if error is not None and self.recorder.is_new(error):
+            kind, trace = type(error).__name__, traceback_of(error)
+            now = self.recorder.now()
+            self.recorder.emit([Failure(now, "round", kind, message_of(error), self.number, traceback=trace)])
 
     @harmless
     def _finish(self, error: BaseException | None) -> None:
         if self.buffer is not None:
             self.buffer.finish()
-        text = None if error is None else f"{type(error).__name__}: {error}"[:2000]
-        self.recorder.emit([self._record(self.recorder.now(), text)])
+        self.recorder.emit([self._record(self.recorder.now(), None if error is None else in_words(error))])
         self.recorder.governor.review()
 
     def _record(self, end_ns: int | None, error: str | None) -> Round:
-        failed = self._remote_failed + sum(draft.outcome != Outcome.USED for draft in self._drafts)
-        asked = max(len(self.tickets), self._remote)
-        selected = max(len(self._drafts) + self._cohort_clients + asked, self._selected)
+        used, failed, asked = self._counts()
         return Round(
             number=self.number,
             version=self.version,
             start_ns=self._start_ns,
             end_ns=end_ns,
-            selected=selected,
-            used=max(selected - failed, 0),
+            selected=max(asked, self._selected),
+            used=used,
             failed=failed,
             fingerprint=self.buffer.reference.fingerprint if self.buffer is not None else None,
             error=error,
         )
 
-
-def _nothing(phase: str, seconds: float) -> None:
-    """A server's phase adds to no participation; its span says it all."""
+    def _counts(self) -> tuple[int, int, int]:
+        """Participations that were used and that failed, and how many clients there were. Who was sent a ticket and
+        never answered is neither."""
+        outcomes = [draft.outcome for draft in self._drafts] + [one.outcome for one in self._merged]
+        used = sum(outcome == Outcome.USED for outcome in outcomes)
+        clients = {draft.client for draft in self._drafts} | self.tickets.keys()
+        submitted = 0
+        for cohort in self._cohorts:
+            clients.update(cohort.ids)
+            submitted += sum(name not in self._rejected for name in cohort.ids) if cohort.submitted else 0
+        failed = sum(outcome in (Outcome.FAILED, Outcome.DROPPED) for outcome in outcomes)
+        return used + submitted, failed, len(clients)

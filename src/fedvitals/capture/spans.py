@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-import json
+import inspect
 import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
+from fedvitals.capture.attributes import as_json
+from fedvitals.capture.failures import in_words
 from fedvitals.capture.recorder import Recorder
 from fedvitals.vocabulary import PHASES, Span
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MAX_ATTRIBUTES_JSON = 4_096
+LONGEST_ERROR = 500
 
 
 class SpanSession:
@@ -29,16 +32,12 @@ class SpanSession:
         round: int | None = None,
         client: str | None = None,
         attempt: int | None = None,
-        parent: int | None = None,
         attributes: dict[str, Any] | None = None,
-        on_end: Callable[[str, float], None] | None = None,
     ) -> None:
         self.recorder = recorder
-        self.name = name
+        self.name = str(name)
         self._where = (round, client, attempt)
-        self._parent = parent
         self._attributes = attributes or {}
-        self._on_end = on_end
         self._id = 0
         self._start_ns = 0
 
@@ -60,49 +59,57 @@ class SpanSession:
             self.recorder.trouble("span", own)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        if inspect.iscoroutinefunction(function):
+            return self._around_coroutine(function)  # type: ignore[no-any-return]  # a coroutine function again
+
         @functools.wraps(function)
         def timed(*args: P.args, **kwargs: P.kwargs) -> T:
-            with SpanSession(
-                self.recorder, self.name, round=self._where[0], client=self._where[1], attributes=dict(self._attributes)
-            ):
+            with self._again():
                 return function(*args, **kwargs)
 
         return timed
 
+    def _around_coroutine(self, function: Any) -> Any:
+        @functools.wraps(function)
+        async def timed(*args: Any, **kwargs: Any) -> Any:
+            with self._again():
+                return await function(*args, **kwargs)
+
+        return timed
+
+    def _again(self) -> Self:
+        """A session of its own for each call: calls may be nested, or run in many threads."""
+        other = copy.copy(self)
+        other._attributes = dict(self._attributes)
+        return other
+
+    def _phase(self) -> str:
+        """Under which name it is kept."""
+        return self.name
+
     def _record(self, end_ns: int, error: BaseException | None) -> None:
         round_number, client, attempt = self._where
-        phase = self.name if self.name in PHASES or self._on_end is None else "other"
-        if phase != self.name:
-            self._attributes.setdefault("name", self.name)
         span = Span(
             id=self._id,
-            parent=self._parent,
-            name=phase,
+            parent=None,
+            name=self._phase(),
             start_ns=self._start_ns,
             end_ns=end_ns,
             round=round_number,
             client=client,
             attempt=attempt,
             thread=threading.current_thread().name,
-            error=f"{type(error).__name__}: {error}"[:500] if error is not None else None,
+            error=in_words(error, LONGEST_ERROR) if error is not None else None,
             attributes=as_json(self._attributes) if self._attributes else None,
         )
         self.recorder.emit([span])
-        if self._on_end is not None:
-            self._on_end(phase, (end_ns - self._start_ns) / 1e9)
 
 
-def as_json(values: dict[str, Any]) -> str:
-    """Whatever was handed over, as bounded JSON; what JSON does not know is kept as text."""
-    text = json.dumps({str(key): _plain(value) for key, value in values.items()}, default=str)
-    return text if len(text) <= MAX_ATTRIBUTES_JSON else json.dumps({"cut": text[:MAX_ATTRIBUTES_JSON]})
+class PhaseSession(SpanSession):
+    """A span whose name is one of PHASES; a name of the user's own is kept as an attribute of `other`."""
 
-
-def _plain(value: Any) -> Any:
-    """Tensors and numpy scalars of one element become numbers."""
-    if isinstance(value, str | int | float | bool | None | dict | list | tuple):
-        return value
-    item = getattr(value, "item", None)
-    if item is not None and getattr(value, "numel", lambda: getattr(value, "size", 0))() == 1:
-        return item()
-    return str(value)[:200]
+    def _phase(self) -> str:
+        if self.name in PHASES:
+            return self.name
+        self._attributes.setdefault("name", self.name)
+        return "other"

@@ -44,6 +44,7 @@ class Flattener:
         named = list(_floating(source))
         self.layout = Layout(layout_id, tuple(_layer(name, tensor, trainable) for name, tensor, trainable in named))
         self.size: int = sum(layer.size for layer in self.layout.layers)
+        self.raw_bytes: int = sum(tensor.numel() * tensor.element_size() for _, tensor, _ in named)
         self.device = next((tensor.device for _, tensor, _ in named), torch.device("cpu"))
         self._names = [layer.name for layer in self.layout.layers]
         self._whole_fingerprint = all(layer.size < 2 * FINGERPRINT_VALUES for layer in self.layout.layers)
@@ -106,12 +107,24 @@ class Flattener:
 
     def stacked(self, states: Mapping[str, Tensor] | Tensor) -> Tensor:
         """Rows of a cohort: [clients, size], from a dict of stacked tensors or from such a matrix itself."""
-        if isinstance(states, Tensor):
-            if states.dim() != 2 or states.shape[1] != self.size:
-                raise ValueError(f"stacked states have shape {tuple(states.shape)}, expected (clients, {self.size})")
-            return states.float()
-        parts = [_real(states[name]).flatten(1).float() for name in self._names]
+        if not isinstance(states, Mapping):
+            matrix = _tensor(states)
+            if matrix.dim() != 2 or matrix.shape[1] != self.size:
+                raise ValueError(f"stacked states have shape {tuple(matrix.shape)}, expected (clients, {self.size})")
+            return matrix.float()
+        parts = [self._stacked_layer(states, layer) for layer in self.layout.layers]
+        if len({len(part) for part in parts}) > 1:
+            raise ValueError(f"stacked layers are of {sorted({len(part) for part in parts})} clients, not of as many")
         return torch.cat(parts, dim=1) if parts else torch.empty(0, 0)
+
+    def _stacked_layer(self, states: Mapping[str, Tensor], layer: Layer) -> Tensor:
+        if layer.name not in states:
+            raise ValueError(f"{layer.name} is missing from the stacked states")
+        tensor = _tensor(states[layer.name])
+        if tensor.dim() == 0 or tuple(tensor.shape[1:]) != layer.shape:
+            found, expected = tuple(tensor.shape), ", ".join(map(str, ("clients", *layer.shape)))
+            raise ValueError(f"stacked {layer.name} has shape {found}, expected ({expected})")
+        return _real(tensor).reshape(len(tensor), layer.size).float()
 
     def _ordered(self, source: Tensors) -> list[Tensor]:
         if self._positional or not isinstance(source, nn.Module | Mapping):

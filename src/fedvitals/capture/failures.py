@@ -1,0 +1,29 @@
+"""What is kept of an exception: words and a traceback, bounded, whatever the exception itself does."""
+
+from __future__ import annotations
+
+import traceback
+
+LONGEST_MESSAGE = 2_000
+LONGEST_TRACEBACK = 32_768
+
+
+def message_of(error: BaseException) -> str:
+    """What it says; an exception that cannot say it is no reason to lose it."""
+    try:
+        return str(error)[:LONGEST_MESSAGE]
+    except Exception as own:
+        return f"<its text could not be had: {type(own).__name__}>"
+
+
+def in_words(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
+    """Kind and message in one line."""
+    return f"{type(error).__name__}: {message_of(error)}"[:longest]
+
+
+def traceback_of(error: BaseException) -> str | None:
+    """The end of the traceback: the innermost frames are the ones wanted."""
+    try:
+        return "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]
+    except Exception:
+        return None

@@ -1,0 +1,105 @@
+"""Where a client's time goes, and in which stage it is: what a failure is labelled with.
+
+Time counts once: what a phase inside another took is not the outer one's, so the phases of a participation add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from fedvitals.capture.draft import Draft
+from fedvitals.capture.recorder import Recorder
+from fedvitals.capture.spans import PhaseSession
+
+T = TypeVar("T")
+
+OUTSIDE = "client"  # the stage of a client that is in no phase
+
+
+class Stopwatch:
+    """Of one participation."""
+
+    def __init__(self, draft: Draft, now: Callable[[], int]) -> None:
+        self.draft = draft
+        self.now = now
+        self.stage = OUTSIDE
+        self._failed: tuple[int, str] | None = None
+        self._step: tuple[int, float] | None = None  # when the loop's body began, and what was explained by then
+
+    def blame(self, error: BaseException, stage: str) -> None:
+        """An exception leaves a phase: the innermost one is where it happened. It is known by its id, not held."""
+        if self._failed is None or self._failed[0] != id(error):
+            self._failed = (id(error), stage)
+
+    def stage_of(self, error: BaseException) -> str:
+        """Where an exception that reached the end of the session came from."""
+        if self._failed is not None and self._failed[0] == id(error):
+            return self._failed[1]
+        return self.stage
+
+    def count(self, phase: str, began_ns: int, explained_s: float) -> None:
+        """Time since `began_ns`, without what phases inside it have explained meanwhile."""
+        inside = self.draft.explained_s - explained_s
+        self.draft.add_phase(phase, max((self.now() - began_ns) / 1e9 - inside, 0.0))
+
+    def batches(self, loader: Iterable[T], at_hand: dict[str, Any]) -> Iterator[T]:
+        """What a loader gives: waiting for it is `load`, the loop's body is `train`."""
+        outside = self.stage
+        iterator = iter(loader)
+        try:
+            while True:
+                self.stage = "load"
+                began, explained = self.now(), self.draft.explained_s
+                try:
+                    batch = next(iterator)
+                except StopIteration:
+                    return
+                except BaseException as error:
+                    self.blame(error, "load")
+                    raise
+                finally:
+                    self.count("load", began, explained)
+                at_hand["batch"] = batch
+                self.draft.batches += 1
+                self.stage = "train"
+                self._step = (self.now(), self.draft.explained_s)
+                yield batch
+                self.end_step()
+        finally:  # also of a loop that was left early
+            self.end_step()
+            self.stage = outside
+
+    def end_step(self) -> None:
+        """The loop's body is over, or the session is: an exception may leave the loop suspended in its body."""
+        if self._step is not None:
+            step, self._step = self._step, None
+            self.count("train", *step)
+
+
+class ClientPhase(PhaseSession):
+    """A phase whose seconds are added to the participation; an exception in it leaves its name as the stage."""
+
+    def __init__(self, recorder: Recorder, watch: Stopwatch, name: str, attributes: dict[str, Any]) -> None:
+        draft = watch.draft
+        super().__init__(
+            recorder, name, round=draft.round, client=draft.client, attempt=draft.attempt, attributes=attributes
+        )
+        self._watch = watch
+        self._outside = OUTSIDE
+        self._explained_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._outside, self._watch.stage = self._watch.stage, self.name
+        self._explained_s = self._watch.draft.explained_s
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watch.count(self._phase(), self._start_ns, self._explained_s)
+        self._watch.stage = self._outside
+        if error is not None:
+            self._watch.blame(error, self.name)
+        super().__exit__(kind, error, trace)
