@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from fedvitals.errors import StoreError
@@ -27,16 +28,21 @@ class BlobFolder:
     def put(self, data: bytes) -> tuple[str, int]:
         """Keep these bytes once; gives their name and how many bytes that added. Raises OSError."""
         name = hashlib.sha256(data).hexdigest()
-        path = self.path_of(name)
-        if path.exists():
+        shelf = f"{self.folder}/{name[:2]}"  # a string: this runs once a round, and Path costs more than the disk
+        path = f"{shelf}/{name[2:]}"
+        if os.path.exists(path):
             return name, 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        partial = f"{path}.{os.getpid()}.partial"
         try:
-            partial.write_bytes(data)
+            try:
+                _write(partial, data)
+            except FileNotFoundError:
+                os.makedirs(shelf, exist_ok=True)
+                _write(partial, data)
             os.replace(partial, path)
         except BaseException:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                os.unlink(partial)
             raise
         return name, len(data)
 
@@ -62,3 +68,10 @@ class BlobFolder:
 
     def size_bytes(self) -> int:
         return sum(path.stat().st_size for _, path in self.files())
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "wb", buffering=0) as file:
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]

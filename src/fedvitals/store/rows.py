@@ -20,6 +20,8 @@ def _quoted(field: tuple[str, str]) -> str:
     return f'"{field[0]}"'
 
 
+_PYTHON_TYPES: dict[str, type] = {"TEXT": str, "INTEGER": int, "REAL": float}
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _FIELDS = {kind: tuple(columns(kind).items()) for kind in ROW_KINDS}
 INSERTIONS = {  # of these kinds only Round has a key; the others never meet an equal one
     kind: f"INSERT OR REPLACE INTO {TABLES[kind]} VALUES ({', '.join('?' * (len(fields) + 1))})"
@@ -30,8 +32,34 @@ SELECTIONS = {
 }
 
 
+_EXPECTED = {kind: tuple(_PYTHON_TYPES[sql_type] for _, sql_type in fields) for kind, fields in _FIELDS.items()}
+
+
 def to_row(record: Sequence[Any]) -> tuple[Any, ...]:
     """A named tuple as its table takes it."""
+    return (*record, None) if _is_plain(record) else _made_fit(record)
+
+
+def _is_plain(record: Sequence[Any]) -> bool:
+    """Whether SQLite takes every value as it is; nearly always, and found out in a third of the time of making sure."""
+    value: Any
+    for value, expected in zip(record, _EXPECTED[type(record)], strict=True):
+        if value is None:
+            continue
+        if type(value) is not expected:
+            return False
+        if expected is float:
+            if value != value:
+                return False
+        elif expected is str:
+            if not value.isascii():
+                return False
+        elif not _LOWEST <= value <= _HIGHEST:
+            return False
+    return True
+
+
+def _made_fit(record: Sequence[Any]) -> tuple[Any, ...]:
     values: list[Any] = []
     nan: list[str] = []
     for (name, sql_type), value in zip(_FIELDS[type(record)], record, strict=True):
