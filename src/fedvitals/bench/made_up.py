@@ -23,8 +23,7 @@ def layout(units: int) -> Layout:
 def update_block(number: int, units: int, kept_steps: int, rows: int = BLOCK, seed: int = 0) -> UpdateBlock:
     """Statistics, sketches, units and losses of 64 updates. Every value is noise: nothing in it could be deflated."""
     random = np.random.default_rng(seed)
-    totals = random.integers(kept_steps, 40 * kept_steps + 1, size=rows)
-    steps = [np.linspace(0, total - 1, kept_steps) for total in totals]
+    steps = [np.linspace(0, total - 1, kept_steps) for total in _totals(random, rows, kept_steps)]
     return UpdateBlock(
         number,
         number,
@@ -38,6 +37,11 @@ def update_block(number: int, units: int, kept_steps: int, rows: int = BLOCK, se
         random.random((rows, kept_steps)).astype(np.float32),
         np.array(steps, dtype=np.int32),
     )
+
+
+def _totals(random: np.random.Generator, rows: int, kept_steps: int) -> list[int]:
+    """Steps taken: so few that all are kept, or, when 32 are kept, many more, another number for each client."""
+    return [kept_steps] * rows if kept_steps < 32 else random.integers(32, 2000, size=rows).tolist()
 
 
 def participations(count: int, clients: int, seed: int = 0) -> Iterator[Participation]:

@@ -9,7 +9,7 @@ which of its fields are NaN; other odd values become the nearest that can be kep
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedvitals.store.blocks import clamped
@@ -21,7 +21,11 @@ def _quoted(field: tuple[str, str]) -> str:
 
 
 _PYTHON_TYPES: dict[str, type] = {"TEXT": str, "INTEGER": int, "REAL": float}
-_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+_FITS: dict[type, Callable[[Any], bool]] = {
+    str: str.isascii,
+    int: lambda value: -(1 << 63) <= value < (1 << 63),
+    float: lambda value: not math.isnan(value),
+}
 _FIELDS = {kind: tuple(columns(kind).items()) for kind in ROW_KINDS}
 INSERTIONS = {  # of these kinds only Round has a key; the others never meet an equal one
     kind: f"INSERT OR REPLACE INTO {TABLES[kind]} VALUES ({', '.join('?' * (len(fields) + 1))})"
@@ -42,19 +46,8 @@ def to_row(record: Sequence[Any]) -> tuple[Any, ...]:
 
 def _is_plain(record: Sequence[Any]) -> bool:
     """Whether SQLite takes every value as it is; nearly always, and found out in a third of the time of making sure."""
-    value: Any
     for value, expected in zip(record, _EXPECTED[type(record)], strict=True):
-        if value is None:
-            continue
-        if type(value) is not expected:
-            return False
-        if expected is float:
-            if value != value:
-                return False
-        elif expected is str:
-            if not value.isascii():
-                return False
-        elif not _LOWEST <= value <= _HIGHEST:
+        if value is not None and (type(value) is not expected or not _FITS[expected](value)):
             return False
     return True
 

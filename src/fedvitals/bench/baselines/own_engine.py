@@ -1,0 +1,50 @@
+"""Our own engine as a contestant: recording on, as everybody gets it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+
+from fedvitals.bench.baselines.as_job import job_of
+from fedvitals.bench.baselines.problem import Problem
+from fedvitals.settings import resolve
+from fedvitals.train.engine import train
+from fedvitals.train.job import Job
+from fedvitals.train.progress import NoProgress
+
+
+class OwnEngine:
+    """One executor with so many workers; `chunk` 0 is the engine's own choice."""
+
+    def __init__(self, executor: str, workers: int, chunk: int = 0) -> None:
+        self.name = f"fedvitals {executor}" + (f", {workers} cores" if workers > 1 else "")
+        self._execute = {"execute.executor": executor, "execute.workers": workers, "execute.chunk": chunk}
+        self._accuracy = float("nan")
+
+    def available(self) -> str | None:
+        return None
+
+    def prepare(self, problem: Problem) -> None:
+        self._problem = problem
+
+    def run(self, rounds: int) -> float:
+        # One evaluation, at the end: the others are not timed with theirs either.
+        job: Job = job_of(self._problem, rounds + 1).replaced({**self._execute, "train.evaluate_every": rounds + 1})
+        watch = _Stopwatch()
+        with tempfile.TemporaryDirectory() as folder:
+            result = train(job, settings=resolve({"dir": folder}), progress=watch)
+        self._accuracy = result.accuracy if result.accuracy is not None else float("nan")
+        return watch.ended_s[-1] - watch.ended_s[0]
+
+    def accuracy(self) -> float:
+        return self._accuracy
+
+
+class _Stopwatch(NoProgress):
+    """When each round ended."""
+
+    def __init__(self) -> None:
+        self.ended_s: list[float] = []
+
+    def round_done(self, *_: object, **__: object) -> None:
+        self.ended_s.append(time.perf_counter())
