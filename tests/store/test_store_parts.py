@@ -182,6 +182,25 @@ def test_a_layout_that_was_not_kept_is_not_relied_on(tmp_path: Path) -> None:
             journal.append([block])
 
 
+@pytest.mark.parametrize(
+    ("steps", "most"),
+    [
+        ([[0, 1, 2, 3]] * 4, 17),
+        ([[0, 1, 2, 3], [0, 1, -1, -1], [-1, -1, -1, -1], [0, 1, 2, -1]], 17),
+        ([[0, 1, 2, 900], [0, 1, 2, -1], [5, 4, 3, 2], [-(2**31), 2**31 - 1, 0, 7]], 100),
+    ],
+)
+def test_kept_steps_are_small_and_exact(steps: list[list[int]], most: int) -> None:
+    """Rows that are alike or count up take 4 bytes a row or column; any others come back as well."""
+    array = np.array(steps, dtype=np.int32)
+    block = UpdateBlock(1, 0, 1, np.zeros((4, 2, 6), np.float32), losses=np.zeros((4, 4), np.float32), loss_steps=array)
+    row = packing.update_row(block, LAYOUT)
+    assert len(row[-1]) <= most
+    found = packing.update_from(row, LAYOUT).loss_steps
+    assert found is not None
+    assert np.array_equal(found, array)
+
+
 def test_packed_arrays_are_verified() -> None:
     """Bytes that do not fill the shape, a bomb among them, are refused."""
     good = packing.update_row(UpdateBlock(1, 0, 1, np.zeros((2, 2, 6), np.float32)), LAYOUT)
@@ -191,7 +210,7 @@ def test_packed_arrays_are_verified() -> None:
         with pytest.raises(StoreError, match="damaged"):
             packing.update_from(row, LAYOUT)
     bomb = list(good)
-    bomb[-1] = zlib.compress(b"\0" * 50_000_000)
+    bomb[-1] = b"z" + zlib.compress(b"\0" * 50_000_000)
     tracemalloc.start()
     try:
         with pytest.raises(StoreError, match="damaged"):

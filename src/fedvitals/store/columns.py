@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedvitals.errors import StoreError
@@ -81,15 +82,22 @@ def _row_type(codes: str) -> np.dtype[Any]:
 def pack(columns: Sequence[Column], sql_types: Sequence[str]) -> bytes:
     """The columns of at most MAX_ROWS rows as one blob."""
     draft = _Draft(len(columns[0]))
+    integers: dict[int, Column] = {}
+    floats: dict[int, Column] = {}
     for index, (column, sql_type) in enumerate(zip(columns, sql_types, strict=True)):
-        first = column[0]
         if _is_constant(column):
-            if first is not None:
-                draft.constant[index] = plain(first)
-        elif sql_type == "TEXT":
-            _pack_text(draft, index, column)
-        elif not _pack_numbers(draft, index, column, sql_type):
+            if column[0] is not None:
+                draft.constant[index] = plain(column[0])
+        elif sql_type == "REAL":
+            floats[index] = column
+        elif sql_type == "INTEGER":
+            integers[index] = column
+        elif (numbers := _as_numbers(draft, index, column)) is not None:
+            integers[index] = numbers
+        else:
             _pack_json(draft, index, column)
+    _pack_numbers(draft, integers, _add_integers)
+    _pack_numbers(draft, floats, _add_floats)
     return draft.to_bytes()
 
 
@@ -99,58 +107,72 @@ def _is_constant(column: Column) -> bool:
     return (first is last or first == last) and column.count(first) == len(column)
 
 
-def _pack_numbers(draft: _Draft, index: int, column: Column, sql_type: str) -> bool:
-    """Add a numeric column; False where it holds something that is no number of the machine's."""
-    add = _add_integers if sql_type == "INTEGER" else _add_floats
+def _as_numbers(draft: _Draft, index: int, column: Column) -> list[int] | None:
+    """Text that repeats as numbers, with the words they stand for; None where it does not repeat."""
+    words = dict.fromkeys(column)
+    if 4 * len(words) > draft.rows + 12 or not all(type(word) is str or word is None for word in words):
+        return None
+    numbers = {word: number for number, word in enumerate(words)}
+    draft.words.append((index, list(words)))
+    return [numbers[word] for word in column]
+
+
+Add = Callable[[_Draft, dict[int, Column]], None]
+
+
+def _pack_numbers(draft: _Draft, columns: dict[int, Column], add: Add) -> None:
+    """All columns at once, which is quickest; one by one where some have holes or are no numbers of the machine's."""
+    if not columns:
+        return
     try:
-        add(draft, index, column)
-        return True
+        add(draft, columns)
     except struct.error:
-        pass
-    present = [value is not None for value in column]
-    filler = next((value for value in column if value is not None), 0)
+        for index, column in columns.items():
+            if not _pack_holes(draft, index, column, add):
+                _pack_json(draft, index, column)
+
+
+def _pack_holes(draft: _Draft, index: int, column: Column, add: Add) -> bool:
+    filler = next(value for value in column if value is not None)
     try:
-        add(draft, index, [filler if value is None else value for value in column])
+        add(draft, {index: [filler if value is None else value for value in column]})
     except struct.error:
         return False
-    draft.holes.append(index)
-    draft.bits.append(_bits(present))
+    if None in column:
+        draft.holes.append(index)
+        draft.bits.append(_bits(column))
     return True
 
 
-def _add_integers(draft: _Draft, index: int, column: Column) -> None:
+def _add_integers(draft: _Draft, columns: dict[int, Column]) -> None:
     import numpy as np
 
-    values = np.frombuffer(struct.pack(f"={draft.rows}q", *column), dtype=np.int64)
-    low, high = int(values.min()), int(values.max())
-    code = next((code for code, limit in _UNSIGNED if high - low < limit), "q")
-    base = 0 if code == "q" else low
-    draft.codes += code
-    draft.bases[index] = base
-    draft.numbers.append(values - base if base else values)
+    table = np.frombuffer(_machine_numbers(columns, draft.rows, "q"), dtype=np.int64).reshape(len(columns), draft.rows)
+    lows, highs = table.min(axis=1).tolist(), table.max(axis=1).tolist()
+    for index, values, low, high in zip(columns, table, lows, highs, strict=True):
+        code = next((code for code, limit in _UNSIGNED if high - low < limit), "q")
+        base = 0 if code == "q" else low
+        draft.codes += code
+        draft.bases[index] = base
+        draft.numbers.append(values - base if base else values)
 
 
-def _add_floats(draft: _Draft, index: int, column: Column) -> None:
+def _add_floats(draft: _Draft, columns: dict[int, Column]) -> None:
     import numpy as np
 
-    body = struct.pack(f"={draft.rows}d", *column)
-    values = np.frombuffer(body, dtype=np.float64)
+    body = _machine_numbers(columns, draft.rows, "d")
+    table = np.frombuffer(body, dtype=np.float64).reshape(len(columns), draft.rows)
     with np.errstate(over="ignore"):
-        exact = values.astype(np.float32).astype(np.float64).tobytes() == body
-    draft.codes += "f" if exact else "d"
-    draft.bases[index] = 0
-    draft.numbers.append(values)
+        rounded = table.astype(np.float32).astype(np.float64)
+    exact = (rounded.view(np.int64) == table.view(np.int64)).all(axis=1).tolist()  # bit by bit, so NaN is equal to NaN
+    for index, values, single in zip(columns, table, exact, strict=True):
+        draft.codes += "f" if single else "d"
+        draft.bases[index] = 0
+        draft.numbers.append(values)
 
 
-def _pack_text(draft: _Draft, index: int, column: Column) -> None:
-    """Text that repeats as numbers and a list of words; other text as it is."""
-    words = dict.fromkeys(column)
-    if 4 * len(words) > draft.rows + 12 or not all(type(word) is str or word is None for word in words):
-        _pack_json(draft, index, column)
-        return
-    numbers = {word: number for number, word in enumerate(words)}
-    _add_integers(draft, index, [numbers[word] for word in column])
-    draft.words.append((index, list(words)))
+def _machine_numbers(columns: dict[int, Column], rows: int, code: str) -> bytes:
+    return struct.pack(f"={rows * len(columns)}{code}", *chain.from_iterable(columns.values()))
 
 
 def _pack_json(draft: _Draft, index: int, column: Column) -> None:
@@ -159,9 +181,10 @@ def _pack_json(draft: _Draft, index: int, column: Column) -> None:
     draft.texts.append(body)
 
 
-def _bits(present: Sequence[bool]) -> bytes:
-    number = int("".join("1" if here else "0" for here in reversed(present)), 2)
-    return number.to_bytes((len(present) + 7) // 8, "little")
+def _bits(column: Column) -> bytes:
+    """A bit a row, set where there is a value."""
+    number = int("".join("0" if value is None else "1" for value in reversed(column)), 2)
+    return number.to_bytes((len(column) + 7) // 8, "little")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Arrays of statistics and sketches -> bytes of a row -> the same arrays, with the shapes that the layout says.
 
-Raw little-endian bytes, except for the numbers of the kept steps: they rise in nearly the same way in every row, so
-their differences deflate to almost nothing.
+Raw little-endian bytes, except for the numbers of the kept steps, which follow a few simple patterns.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def update_row(block: UpdateBlock, layout: Layout | None) -> tuple[Any, ...]:
         raise StoreError(f"UpdateBlock {block.id} names layout {block.layout}, which was not written before it")
     shapes = update_shapes(layout, rows, kept)
     parts = [_packed(getattr(block, name), dtype, shape, name) for name, (dtype, shape) in shapes.items()]
-    return (*head, *parts, None if block.loss_steps is None else _deflated(block.loss_steps, (rows, kept)))
+    return (*head, *parts, None if block.loss_steps is None else _packed_steps(block.loss_steps, (rows, kept)))
 
 
 def update_shapes(layout: Layout, rows: int, kept: int) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -79,7 +78,7 @@ def update_from(row: Row, layout: Layout) -> UpdateBlock:
         name: _unpacked(data, dtype, shape, f"{name} of block {number}")
         for data, (name, (dtype, shape)) in zip(parts, shapes.items(), strict=False)
     }
-    steps = None if parts[-1] is None else _inflated(parts[-1], (rows, kept), f"steps of block {number}")
+    steps = None if parts[-1] is None else _unpacked_steps(parts[-1], (rows, kept), f"steps of block {number}")
     return UpdateBlock(number, round_number, layout_id, loss_steps=steps, **arrays)
 
 
@@ -165,27 +164,46 @@ def _unpacked(data: bytes | None, dtype: str, shape: tuple[int, ...], where: str
     return np.frombuffer(data, dtype=wanted).reshape(shape)
 
 
-def _deflated(steps: NDArray[Any], shape: tuple[int, ...]) -> bytes:
+def _packed_steps(steps: NDArray[Any], shape: tuple[int, ...]) -> bytes:
+    """Most often all rows are alike, or each counts up to its own length: then a row, or the lengths, say it all."""
     import numpy as np
 
     if steps.shape != shape:
         raise StoreError(f"loss_steps has the shape {steps.shape}, losses say {shape}")
-    differences = steps.astype("<i4")
-    np.subtract(steps[:, 1:], steps[:, :-1], out=differences[:, 1:], dtype=np.int32)  # overflow undoes itself in cumsum
-    return zlib.compress(differences.tobytes(), 1)
+    steps = steps.astype("<i4", copy=False)
+    if len(steps) and (steps == steps[0]).all():
+        return b"=" + bytes(steps[0].data)
+    lengths = (steps >= 0).sum(axis=1, dtype="<i4")
+    if (steps == _counted(lengths, shape[1])).all():
+        return b"n" + bytes(lengths.data)
+    differences = steps.copy()
+    np.subtract(steps[:, 1:], steps[:, :-1], out=differences[:, 1:])  # an overflow is undone by the sum
+    return b"z" + zlib.compress(differences.tobytes(), 1)
 
 
-def _inflated(data: bytes, shape: tuple[int, int], where: str) -> Any:
+def _counted(lengths: NDArray[Any], width: int) -> NDArray[Any]:
     import numpy as np
 
-    size = 4 * shape[0] * shape[1]
+    steps = np.arange(width, dtype=np.int32)
+    return np.where(steps < lengths[:, None], steps, np.int32(-1))
+
+
+def _unpacked_steps(data: bytes, shape: tuple[int, int], where: str) -> Any:
+    import numpy as np
+
+    rows, width = shape
+    how, body = data[:1], data[1:]
+    if how == b"=":
+        return np.broadcast_to(_unpacked(body, "<i4", (width,), where), shape)
+    if how == b"n":
+        return _counted(_unpacked(body, "<i4", (rows,), where), width)
     try:
-        inflater = zlib.decompressobj()
-        raw = inflater.decompress(data, size + 1)  # one more than there may be: a bomb stays unopened
+        raw = zlib.decompressobj().decompress(
+            body, 4 * rows * width + 1
+        )  # one more than there may be: no bomb goes off
     except zlib.error as error:
         raise _damaged(where) from error
-    differences = _unpacked(raw, "<i4", shape, where)
-    return np.cumsum(differences, axis=1, dtype=np.int32)
+    return np.cumsum(_unpacked(raw, "<i4", shape, where), axis=1, dtype=np.int32)
 
 
 def _damaged(where: str) -> StoreError:

@@ -62,6 +62,7 @@ class BackgroundWriter:
         self._wake = threading.Event()
         self._closing = False
         self._dead = False  # the medium failed, or this is a forked child's copy
+        self._unmeasured_bytes = 0
         self._told: set[str] = set()
         _writers.add(self)
         self._thread = threading.Thread(target=self._work, name="fedvitals-writer", daemon=True)
@@ -155,19 +156,20 @@ class BackgroundWriter:
         """One transaction. What cannot be written is counted before the error goes on."""
         records: list[Record] = []
         rest = deque(work for work, _ in batch)
+        size = sum(size for _, size in batch)
         try:
-            self._check_size()
             while rest:
                 records += self._records_of(rest[0])
                 rest.popleft()
             self._append(records)
+            self._check_size(size)
         except Exception:
             for lost in (records, *rest):
                 self._drop(lost)
             raise
         finally:
             with self._lock:
-                self.memory_bytes -= sum(size for _, size in batch)
+                self.memory_bytes -= size
             _set_events(batch)
 
     def _records_of(self, work: Work) -> Sequence[Record]:
@@ -211,8 +213,15 @@ class BackgroundWriter:
     def _full(self) -> bool:
         return "size" in self._told
 
-    def _check_size(self) -> None:
-        if self._max_bytes is not None and not self._full and self._journal.size_bytes() > self._max_bytes:
+    def _check_size(self, added_bytes: int) -> None:
+        """Look at the disk once enough was written to matter."""
+        if self._max_bytes is None or self._full:
+            return
+        self._unmeasured_bytes += added_bytes
+        if self._unmeasured_bytes * 16 < min(self._max_bytes, 16 << 20):
+            return
+        self._unmeasured_bytes = 0
+        if self._journal.size_bytes() > self._max_bytes:
             self._tell(
                 "size",
                 f"the run has grown beyond {self._max_bytes / 1e6:,.0f} MB: only scalars are recorded from here on; "
