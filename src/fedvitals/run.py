@@ -22,7 +22,7 @@ from fedvitals.capture.draft import Draft
 from fedvitals.capture.environment import environment
 from fedvitals.capture.failures import in_words
 from fedvitals.capture.harmless import harmless, harmless_or
-from fedvitals.capture.nothing import NoClient, NoRound, NoRun, NoSpan
+from fedvitals.capture.nothing import NO_SPAN, NoClient, NoRound, NoRun, Timed
 from fedvitals.capture.recorder import Recorder
 from fedvitals.capture.rounds import RoundSession
 from fedvitals.capture.spans import SpanSession
@@ -181,8 +181,8 @@ class Run:
         self.recorder.models.reference(model, self._round, number)
         return number
 
-    @harmless_or(NoSpan())
-    def span(self, /, name: str, **attributes: Any) -> SpanSession:
+    @harmless_or(NO_SPAN)
+    def span(self, /, name: str, **attributes: Any) -> Timed:
         """Time anything else: a context manager and a decorator."""
         return SpanSession(self.recorder, name, attributes=attributes)
 

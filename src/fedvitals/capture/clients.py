@@ -13,10 +13,9 @@ from fedvitals.capture.attributes import as_json
 from fedvitals.capture.draft import Draft, kept_apart, whole
 from fedvitals.capture.failures import message_of, traceback_of
 from fedvitals.capture.harmless import harmless, harmless_or
-from fedvitals.capture.nothing import NoSpan
+from fedvitals.capture.nothing import NO_SPAN, Timed
 from fedvitals.capture.resources import peak_rss_bytes
 from fedvitals.capture.shapes import shapes_of
-from fedvitals.capture.spans import SpanSession
 from fedvitals.capture.stopwatch import ClientPhase, Stopwatch
 from fedvitals.vocabulary import Failure, Outcome
 
@@ -70,8 +69,8 @@ class ClientSession:
             self.draft.probe = GradientProbe(model, self.recorder.governor, self.recorder.trouble).__enter__()
             self.recorder.governor.review()
 
-    @harmless_or(NoSpan())
-    def phase(self, /, name: str, *, bytes: int | None = None, **attributes: Any) -> SpanSession:
+    @harmless_or(NO_SPAN)
+    def phase(self, /, name: str, *, bytes: int | None = None, **attributes: Any) -> Timed:
         """Time a phase of the client's work; `bytes` are what went over the wire in it."""
         count = whole(bytes)
         if count is not None:
@@ -113,6 +112,7 @@ class ClientSession:
         """Hand over the trained model: a state dict, a module or a list of arrays. The first one counts."""
         if self._submitted:
             raise ValueError(f"client {self.draft.client} submitted twice; only its first model is recorded")
+        self._watch.go_on()
         draft = self.draft
         draft.loss, draft.accuracy = kept_apart(loss), kept_apart(accuracy)
         draft.metrics.update(metrics)
@@ -158,7 +158,7 @@ class ClientSession:
             self._settle_version()
         if error is not None:
             draft.outcome = Outcome.FAILED
-            self.recorder.is_new(error)  # it is met here: the round need not keep it once more
+            self.recorder.kept_error(error)
             stage = self._watch.stage_of(error)
             self._fail(stage, type(error).__name__, message_of(error), traceback_of(error))
         self._at_hand.clear()  # the last batch and the model are not ours to keep alive

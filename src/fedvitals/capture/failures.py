@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from typing import Any
 
 LONGEST_MESSAGE = 2_000
 LONGEST_TRACEBACK = 32_768
@@ -27,3 +28,15 @@ def traceback_of(error: BaseException) -> str | None:
         return "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]
     except Exception:
         return None
+
+
+def mark(error: BaseException) -> tuple[Any, ...]:
+    """By which an exception is known again on its way out, without holding it: its frames hold the training's tensors.
+
+    An id alone would not do, because it is soon used again.
+    """
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    place = None if frame is None else (frame.tb_frame.f_code.co_filename, frame.tb_lineno)
+    return id(error), type(error), message_of(error), place

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
 
+C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
+
+
+class Timed(Protocol):
+    """What `span` and `phase` give, whether or not somebody takes the time."""
+
+    def note(self, **attributes: Any) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    def __call__(self, function: C) -> C: ...
 
 
 class NoSpan:
@@ -16,23 +29,23 @@ class NoSpan:
         return self
 
     def __exit__(self, *_: object) -> None: ...
-    def __call__(self, function: T) -> T:
+    def __call__(self, function: C) -> C:
         return function
 
 
-_SPAN = NoSpan()
+NO_SPAN: Timed = NoSpan()
 
 
 class NoClient:
     def watch(self, model: Any) -> None: ...
-    def phase(self, name: str, **attributes: Any) -> NoSpan:
-        return _SPAN
+    def phase(self, name: str, **attributes: Any) -> Timed:
+        return NO_SPAN
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
         return iter(loader)
 
-    def epoch(self) -> NoSpan:
-        return _SPAN
+    def epoch(self) -> Timed:
+        return NO_SPAN
 
     def step(self, loss: Any = None) -> None: ...
     def submit(self, state: Any, **values: Any) -> None: ...
@@ -67,8 +80,8 @@ class NoRound:
     def cohort(self, ids: Any, **values: Any) -> NoCohort:
         return _COHORT
 
-    def phase(self, name: str, **attributes: Any) -> NoSpan:
-        return _SPAN
+    def phase(self, name: str, **attributes: Any) -> Timed:
+        return NO_SPAN
 
     def selected(self, count: int) -> None: ...
     def evaluated(self, **values: Any) -> None: ...
@@ -102,8 +115,8 @@ class NoRun:
     def version(self, model: Any) -> int:
         return 0
 
-    def span(self, name: str, **attributes: Any) -> NoSpan:
-        return _SPAN
+    def span(self, name: str, **attributes: Any) -> Timed:
+        return NO_SPAN
 
     def plan_steps(self, steps: int) -> tuple[int, ...]:
         return ()

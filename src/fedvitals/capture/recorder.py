@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedvitals.capture.failures import in_words
+from fedvitals.capture.failures import in_words, mark
 from fedvitals.capture.governor import Governor
 from fedvitals.capture.logs import LogKeeper, printing_handler
 from fedvitals.capture.resources import ResourceProbe
@@ -76,7 +76,7 @@ class Recorder:
         self._blocks = itertools.count(1)
         self._chunks = itertools.count()
         self._attempts: dict[str, itertools.count[int]] = {}
-        self._errors: deque[int] = deque(maxlen=ERRORS_REMEMBERED)
+        self._errors: deque[tuple[Any, ...]] = deque(maxlen=ERRORS_REMEMBERED)
         self._lock = threading.Lock()
         self._closed = False
         self._models: Models | None = None
@@ -120,12 +120,12 @@ class Recorder:
             count = self._attempts.setdefault(client, itertools.count())  # of two threads, one wins
         return next(count)
 
-    def is_new(self, error: BaseException) -> bool:
-        """Whether this exception is met for the first time: on its way out it passes several sessions. Not held."""
-        if id(error) in self._errors:
-            return False
-        self._errors.append(id(error))
-        return True
+    def kept_error(self, error: BaseException) -> None:
+        """A session has kept this exception, which goes on to the sessions around it."""
+        self._errors.append(mark(error))
+
+    def is_kept(self, error: BaseException) -> bool:
+        return mark(error) in self._errors
 
     @property
     def models(self) -> Models:

@@ -13,7 +13,7 @@ from fedvitals.capture.clients import ClientSession
 from fedvitals.capture.draft import Draft, number, whole
 from fedvitals.capture.failures import LONGEST_MESSAGE, in_words, message_of, traceback_of
 from fedvitals.capture.harmless import harmless, harmless_or
-from fedvitals.capture.nothing import NoClient, NoCohort, NoSpan
+from fedvitals.capture.nothing import NO_SPAN, NoClient, NoCohort, Timed
 from fedvitals.capture.spans import PhaseSession
 from fedvitals.vocabulary import Evaluation, Failure, Outcome, Participation, Record, Round
 
@@ -82,8 +82,8 @@ class RoundSession:
         """How many clients were asked, where not each of them gets a session."""
         self._selected = int(count)
 
-    @harmless_or(NoSpan())
-    def phase(self, /, name: str, **attributes: Any) -> PhaseSession:
+    @harmless_or(NO_SPAN)
+    def phase(self, /, name: str, **attributes: Any) -> Timed:
         """A phase of the server's work: select, aggregate, evaluate ..."""
         return PhaseSession(self.recorder, name, round=self.number, attributes=attributes)
 
@@ -211,7 +211,7 @@ class RoundSession:
     @harmless
     def _keep(self, error: BaseException | None) -> None:
         """An exception that ends the round, unless it is that of a client, whose session has kept it."""
-        if error is not None and self.recorder.is_new(error):
+        if error is not None and not self.recorder.is_kept(error):
             kind, trace = type(error).__name__, traceback_of(error)
             now = self.recorder.now()
             self.recorder.emit([Failure(now, "round", kind, message_of(error), self.number, traceback=trace)])

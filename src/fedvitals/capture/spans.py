@@ -8,15 +8,14 @@ import inspect
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from fedvitals.capture.attributes import as_json
 from fedvitals.capture.failures import in_words
 from fedvitals.capture.recorder import Recorder
 from fedvitals.vocabulary import PHASES, Span
 
-P = ParamSpec("P")
-T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
 
 LONGEST_ERROR = 500
 
@@ -58,24 +57,18 @@ class SpanSession:
         except Exception as own:
             self.recorder.trouble("span", own)
 
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        if inspect.iscoroutinefunction(function):
-            return self._around_coroutine(function)  # type: ignore[no-any-return]  # a coroutine function again
-
+    def __call__(self, function: C) -> C:
         @functools.wraps(function)
-        def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+        def timed(*args: Any, **kwargs: Any) -> Any:
             with self._again():
                 return function(*args, **kwargs)
 
-        return timed
-
-    def _around_coroutine(self, function: Any) -> Any:
         @functools.wraps(function)
-        async def timed(*args: Any, **kwargs: Any) -> Any:
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
             with self._again():
                 return await function(*args, **kwargs)
 
-        return timed
+        return cast(C, awaited if inspect.iscoroutinefunction(function) else timed)
 
     def _again(self) -> Self:
         """A session of its own for each call: calls may be nested, or run in many threads."""

@@ -10,11 +10,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from fedvitals.capture.draft import Draft
+from fedvitals.capture.failures import mark
 from fedvitals.capture.recorder import Recorder
 from fedvitals.capture.spans import PhaseSession
 
 T = TypeVar("T")
 
+END: Any = object()
 OUTSIDE = "client"  # the stage of a client that is in no phase
 
 
@@ -25,17 +27,25 @@ class Stopwatch:
         self.draft = draft
         self.now = now
         self.stage = OUTSIDE
-        self._failed: tuple[int, str] | None = None
+        self._failed: tuple[tuple[Any, ...], str] | None = None
+        self._left = False  # a loop was left in its body, and nothing was told since
         self._step: tuple[int, float] | None = None  # when the loop's body began, and what was explained by then
 
+    def go_on(self) -> None:
+        """The training tells of something: what failed before was overcome, and a loop that was left is over."""
+        self._failed = None
+        if self._left:
+            self.stage, self._left = OUTSIDE, False
+
     def blame(self, error: BaseException, stage: str) -> None:
-        """An exception leaves a phase: the innermost one is where it happened. It is known by its id, not held."""
-        if self._failed is None or self._failed[0] != id(error):
-            self._failed = (id(error), stage)
+        """An exception leaves a phase: the innermost one is where it happened."""
+        known = mark(error)
+        if self._failed is None or self._failed[0] != known:
+            self._failed = (known, stage)
 
     def stage_of(self, error: BaseException) -> str:
         """Where an exception that reached the end of the session came from."""
-        if self._failed is not None and self._failed[0] == id(error):
+        if self._failed is not None and self._failed[0] == mark(error):
             return self._failed[1]
         return self.stage
 
@@ -46,30 +56,37 @@ class Stopwatch:
 
     def batches(self, loader: Iterable[T], at_hand: dict[str, Any]) -> Iterator[T]:
         """What a loader gives: waiting for it is `load`, the loop's body is `train`."""
+        self.go_on()
         outside = self.stage
         iterator = iter(loader)
         try:
             while True:
-                self.stage = "load"
-                began, explained = self.now(), self.draft.explained_s
-                try:
-                    batch = next(iterator)
-                except StopIteration:
-                    return
-                except BaseException as error:
-                    self.blame(error, "load")
-                    raise
-                finally:
-                    self.count("load", began, explained)
+                batch = self._next(iterator)
+                if batch is END:
+                    break
                 at_hand["batch"] = batch
                 self.draft.batches += 1
                 self.stage = "train"
                 self._step = (self.now(), self.draft.explained_s)
                 yield batch
                 self.end_step()
-        finally:  # also of a loop that was left early
+        except GeneratorExit:  # the loop was left by `break` or by an exception, which cannot be told from here
             self.end_step()
-            self.stage = outside
+            self._left = True
+            raise
+        self.stage = outside
+
+    def _next(self, iterator: Iterator[Any]) -> Any:
+        outside, self.stage = self.stage, "load"
+        began, explained = self.now(), self.draft.explained_s
+        try:
+            return next(iterator, END)
+        except BaseException as error:
+            self.blame(error, "load")
+            self.stage = OUTSIDE if outside == "train" else outside
+            raise
+        finally:
+            self.count("load", began, explained)
 
     def end_step(self) -> None:
         """The loop's body is over, or the session is: an exception may leave the loop suspended in its body."""
@@ -91,6 +108,7 @@ class ClientPhase(PhaseSession):
         self._explained_s = 0.0
 
     def __enter__(self) -> Self:
+        self._watch.go_on()
         self._outside, self._watch.stage = self._watch.stage, self.name
         self._explained_s = self._watch.draft.explained_s
         return super().__enter__()
