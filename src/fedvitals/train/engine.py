@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,9 @@ from fedvitals.capture.nothing import NoRound, NoRun
 from fedvitals.capture.rounds import RoundSession
 from fedvitals.codecs import parse
 from fedvitals.errors import TrainingError
+from fedvitals.faults.fault import DataFault, Owner
 from fedvitals.faults.injector import Injector
+from fedvitals.faults.registry import make as make_fault
 from fedvitals.faults.work import LocalWork
 from fedvitals.run import Run, start
 from fedvitals.settings import Settings, resolve
@@ -37,6 +40,8 @@ from fedvitals.train.sections import ObserveSpec
 from fedvitals.train.selection import RandomSelection
 from fedvitals.train.server import Server
 from fedvitals.train.trained import Executor
+
+log = logging.getLogger("fedvitals")
 
 CLIENTS_JUDGED_EVERY = 10  # evaluations of the global model between two on every client's own rows
 
@@ -111,9 +116,10 @@ class Training:
         injector = Injector(
             job.faults, federation.clients, job.seed, trainable_layers=layers, classes=federation.classes
         )
-        picked = pick(Parts(job, federation, build_model(job, federation), full_steps))
+        _refuse_impossible_faults(job, federation)
         clock = VirtualClock() if job.execute.clock == "virtual" else RealClock()
         server = Server(model, aggregator, *codecs)
+        picked = pick(Parts(job, federation, build_model(job, federation), full_steps))  # last: it may fork
         return Training(job, federation, model, picked.executor, picked.why, injector, server, clock)
 
     @contextmanager
@@ -183,20 +189,20 @@ class Training:
         number: int,
         hook: RoundHook,
         updates: RoundUpdates,
-        integers: list[Mapping[str, Tensor]],
+        integers: Mapping[str, Mapping[str, Tensor]],
     ) -> None:
         with rnd.phase("aggregate"):
             delay = self.injector.aggregation_delay_s(number)
             if delay > 0:
                 self.clock.sleep(delay)
-            kept = hook.before_aggregate(number, updates)
-            if not kept.clients:
-                raise TrainingError(
-                    f"round {number}: the hook left none of {len(updates.clients)} updates to aggregate"
-                )
-            self.server.aggregate(kept, integers)
+            kept = _checked(number, hook.before_aggregate(number, updates), updates)
+            rejected = set(updates.clients).difference(kept.clients)
+            if rejected:
+                rnd.rejected(sorted(rejected))
+            self.server.aggregate(kept, [integers[name] for name in kept.clients if name in integers])
             rollback = hook.after_round(number, self.model.module.state_dict())
             if rollback is not None:
+                log.warning("round %d was rolled back: %s", number, rollback.reason)
                 self.server.roll_back(rollback.state)
 
     def _evaluate(self, rnd: RoundSession | NoRound, number: int) -> tuple[float, float]:
@@ -235,6 +241,28 @@ class Training:
             failed=counts["failed"],
             model=self.model.released(),
         )
+
+
+def _checked(number: int, kept: object, offered: RoundUpdates) -> RoundUpdates:
+    """What a hook gave back, if it can be aggregated."""
+    if not isinstance(kept, RoundUpdates):
+        raise TrainingError(f"round {number}: the hook gave back {type(kept).__name__}; right is a RoundUpdates")
+    if not kept.clients:
+        raise TrainingError(f"round {number}: the hook left none of {len(offered.clients)} updates to aggregate")
+    if kept.updates.shape[1] != offered.updates.shape[1]:
+        raise TrainingError(
+            f"round {number}: the hook gave back updates of {kept.updates.shape[1]} values; the model has "
+            f"{offered.updates.shape[1]}"
+        )
+    return kept
+
+
+def _refuse_impossible_faults(job: Job, federation: Federation) -> None:
+    """A data fault that these rows cannot have is refused here, and not in the middle of the run."""
+    for spec in job.faults:
+        fault = make_fault(spec)
+        if isinstance(fault, DataFault):
+            fault.spoilt(federation.x[:1], federation.y[:1], Owner(job.seed, "", federation.classes))
 
 
 def _rows_of(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
