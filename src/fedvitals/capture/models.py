@@ -114,7 +114,10 @@ class Models:
         if row.shape == self._last.shape and distance(row, self._last) == 0.0:
             return
         version = next(self._recorder.versions)
-        self._wait(Reference(flattener, None, row, version, flattener.fingerprint(row)), -1)
+        last = Reference(flattener, None, row, version, flattener.fingerprint(row))
+        self._wait(last, -1)
+        if self._recorder.settings.keep_models:
+            self._keep(module, last, -1)
         self.flush()
 
     @property
