@@ -55,7 +55,7 @@ def test_dense_models_are_plain_sequentials() -> None:
 def test_cnn() -> None:
     """Convolution, norm, ReLU and pooling a channel count; pooling stops when the picture is one pixel wide."""
     cnn = _model(_federation(1, 28, 28), kind="cnn", norm="group")
-    block = ["Conv2d", "GroupNorm", "ReLU", "MaxPool2d"]
+    block = ["Conv2d", "GroupNorm", "MaxPool2d", "ReLU"]
     assert _layers(cnn) == [*block, *block, "Flatten", "Linear", "ReLU", "Linear"]
     small = _model(_federation(3, 4, 2), kind="cnn", channels=[4, 4, 4], kernel=3, hidden=[])
     assert _layers(small).count("MaxPool2d") == 1

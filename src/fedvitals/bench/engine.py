@@ -50,8 +50,16 @@ GOALS = {
         Goal(DENSE_BOTH, "Flower simulation", 100.0),
         Goal(DENSE, "DataLoader loop", 15.0),
     ),
-    "cnn-batch10": (Goal("fedvitals sequential", "pfl-research", 2.0), Goal(LOOP_BOTH, "Flower simulation", 20.0)),
-    "cnn-batch32": (Goal("fedvitals sequential", "pfl-research", 2.0), Goal(LOOP_BOTH, "Flower simulation", 20.0)),
+    "cnn-batch10": (
+        Goal("fedvitals sequential", "pfl-research", 2.0),
+        Goal(LOOP_BOTH, f"pfl-research, {CORES} threads", 2.0),
+        Goal(LOOP_BOTH, "Flower simulation", 20.0),
+    ),
+    "cnn-batch32": (
+        Goal("fedvitals sequential", "pfl-research", 2.0),
+        Goal(LOOP_BOTH, f"pfl-research, {CORES} threads", 2.0),
+        Goal(LOOP_BOTH, "Flower simulation", 20.0),
+    ),
 }
 ROUNDS = {"tutorial": 10, "digits": 20, "cnn-batch10": 8, "cnn-batch32": 12}
 
@@ -96,17 +104,21 @@ def _here(baseline: DataLoaderLoop | PlainLoop | OwnEngine) -> Contestant:
 def _theirs() -> Iterator[Contestant]:
     """Frameworks that are not installed are left out, saying so."""
     python = os.environ.get("FEDVITALS_BENCH_PYTHON", sys.executable)
-    for name, module in (("pfl-research", "pfl_research"), ("Flower simulation", "flower_simulation")):
+    for name, module, threads in (
+        ("pfl-research", "pfl_research", 1),
+        (f"pfl-research, {CORES} threads", "pfl_research", CORES),
+        ("Flower simulation", "flower_simulation", 1),
+    ):
         try:
             measure_elsewhere(python, module, "digits", 1)
         except FedvitalsError as error:
             print(f"{name} is left out: {str(error).splitlines()[-1]}", file=sys.stderr)
             continue
-        yield Contestant(name, _elsewhere(python, module))
+        yield Contestant(name, _elsewhere(python, module, threads))
 
 
-def _elsewhere(python: str, module: str) -> Callable[[str, int], Measured]:
-    return lambda problem, rounds: measure_elsewhere(python, module, problem, rounds)
+def _elsewhere(python: str, module: str, threads: int) -> Callable[[str, int], Measured]:
+    return lambda problem, rounds: measure_elsewhere(python, module, problem, rounds, threads)
 
 
 def _told(problem: str, name: str, measured: list[Measured]) -> list[Row]:

@@ -97,10 +97,10 @@ def _cnn(spec: ModelSpec, federation: Federation) -> nn.Sequential:
     for size in spec.channels:
         layers.append(nn.Conv2d(inputs, size, spec.kernel, padding=spec.kernel // 2))
         layers.extend(_norm(spec.norm, size, pictures=True))
-        layers.append(nn.ReLU())
         if min(height, width) >= 2:
             layers.append(nn.MaxPool2d(2))
             height, width = height // 2, width // 2
+        layers.append(nn.ReLU())  # after pooling: the same values, since both keep the order, from a quarter of the work
         inputs = size
     dense = _dense(inputs * height * width, spec.hidden, federation.classes, spec.dropout)
     return nn.Sequential(*layers, nn.Flatten(), *dense)

@@ -46,9 +46,10 @@ def measure(baseline: Baseline, problem: str, rounds: int) -> Measured:
     return Measured(baseline.name, problem, rounds, seconds, rounds * len(asked.clients), baseline.accuracy())
 
 
-def measure_elsewhere(python: str, module: str, problem: str, rounds: int) -> Measured:
+def measure_elsewhere(python: str, module: str, problem: str, rounds: int, threads: int = 1) -> Measured:
     """Run one of MODULES in another interpreter, which needs its framework, torch and numpy but not fedvitals."""
     command = [python, "-m", f"fedvitals.bench.baselines.{module}", "--problem", problem, "--rounds", str(rounds)]
+    command += ["--threads", str(threads)]
     path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=LONGEST_S, check=False
