@@ -17,6 +17,9 @@ import numpy as np
 from fedvitals.capture.draft import FIRST_STEPS, Draft
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome, Participation
 
+PLACES = {name: place for place, name in enumerate(Participation._fields)}
+_NOTHING: Iterable[Any] = repeat(None)
+
 
 class Findings(NamedTuple):
     """What the statistics say of some rows, a list each: the columns that a batch fills in."""
@@ -45,8 +48,9 @@ class GradientRows(NamedTuple):
 class Batch(Protocol):
     def __len__(self) -> int: ...
     def records(self, part: slice, findings: Findings | None) -> list[Participation]: ...
-    def step_losses_of(self, part: slice) -> list[Any]:
-        """Losses of single steps, a row a client; None for a client that told of none."""
+    def step_losses_of(self, part: slice) -> Sequence[Any]:
+        """Losses of single steps, a row a client, as one matrix where all have equally many; None for a client that
+        told of none."""
 
     def gradients(self) -> Iterable[GradientRows]:
         """Handed out once."""
@@ -141,8 +145,11 @@ class CohortBatch:
         values |= {"base_version": self.base_version} | self._loss_columns(part)
         if findings is not None:
             values |= findings._asdict() | {"block_row": range(findings.first_row, findings.first_row + count)}
-        columns = (values.get(name) for name in Participation._fields)
-        return list(map(Participation._make, zip(*(_spread(column, count) for column in columns), strict=False)))
+        columns: list[Iterable[Any]] = [_NOTHING] * len(PLACES)
+        for name, value in values.items():
+            if name in PLACES:
+                columns[PLACES[name]] = _spread(value)
+        return list(map(Participation._make, zip(*columns, strict=False)))
 
     def _only(self, findings: Findings | None) -> Participation:
         """A cohort of one, without the machinery of columns: executors that train one by one report like this."""
@@ -179,12 +186,12 @@ class CohortBatch:
             "bad_step": [int(row.argmax()) if row.any() else None for row in bad] if bad.any() else None,
         }
 
-    def step_losses_of(self, part: slice) -> list[Any]:
+    def step_losses_of(self, part: slice) -> Any:
         if self.step_losses is None or self.steps is None:
             return [None] * len(self.clients[part])
         losses, steps = self.step_losses[part], self.steps[part]
         if (steps == losses.shape[1]).all():
-            return list(losses)
+            return losses
         return [row[:count] for row, count in zip(losses, steps.tolist(), strict=True)]
 
     def gradients(self) -> Iterable[GradientRows]:
@@ -202,12 +209,11 @@ def _part(column: Any, part: slice) -> Any:
     return column[part] if isinstance(column, list | tuple | np.ndarray) else column
 
 
-def _spread(column: Any, count: int) -> Iterable[Any]:
+def _spread(column: Any) -> Iterable[Any]:
+    """A column as it is, or one value for all: `zip` ends with the first column that does."""
     if isinstance(column, np.ndarray):
         return column.tolist()  # type: ignore[no-any-return]  # numpy types tolist as Any
-    if isinstance(column, list | tuple | range):
-        return column
-    return repeat(column, count)
+    return column if isinstance(column, list | tuple | range) else repeat(column)
 
 
 PHASE_COLUMNS = {phase: f"{phase}_s" for phase in CLIENT_PHASES}

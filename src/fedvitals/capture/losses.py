@@ -19,17 +19,16 @@ def kept_steps(steps: int) -> np.ndarray:
     return np.concatenate((np.arange(KEPT_FIRST), np.rint(rest))).astype(np.int32)
 
 
-def kept_losses(losses: Sequence[Any]) -> tuple[np.ndarray | None, np.ndarray | None]:
+def kept_losses(losses: Sequence[Any] | np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Losses [rows, kept] and their step numbers, padded with NaN and -1; None when no row has any."""
+    if isinstance(losses, np.ndarray):
+        return _evenly(losses, len(losses), losses.shape[1]) if losses.size else (None, None)
     lengths = [0 if row is None else len(row) for row in losses]
     width = min(max(lengths, default=0), MOST_KEPT)
     if width == 0:
         return None, None
-    if min(lengths) == max(lengths):  # the common case, at once
-        chosen = kept_steps(lengths[0])
-        numbers = np.broadcast_to(chosen, (len(losses), len(chosen)))
-        kept = np.stack(losses) if isinstance(losses[0], np.ndarray) else np.asarray(losses, np.float32)
-        return kept[:, chosen].astype(np.float32, copy=False), numbers
+    if min(lengths) == max(lengths):
+        return _evenly(np.asarray(losses, np.float32), len(losses), lengths[0])
     kept = np.full((len(losses), width), np.nan, np.float32)
     numbers = np.full((len(losses), width), -1, np.int32)
     for i, row in enumerate(losses):
@@ -38,6 +37,12 @@ def kept_losses(losses: Sequence[Any]) -> tuple[np.ndarray | None, np.ndarray | 
             numbers[i, : len(chosen)] = chosen
             kept[i, : len(chosen)] = np.asarray(row, np.float32)[chosen]
     return kept, numbers
+
+
+def _evenly(losses: np.ndarray, rows: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The common case, all rows equally long, at once."""
+    chosen = kept_steps(steps)
+    return losses[:, chosen].astype(np.float32, copy=False), np.broadcast_to(chosen, (rows, len(chosen)))
 
 
 def first_bad(losses: np.ndarray) -> int | None:
