@@ -164,7 +164,7 @@ class Models:
         self._recorder.emit(blocks, 64 * len(blocks) + summary.stats.nbytes)
 
     def _same_or_new(self, source: Source) -> tuple[Flattener, Sketcher | None]:
-        if self._flatteners and self._flatteners[-1][0].fits(source):
+        if self._flatteners and self._flatteners[-1][0].fits(source, exactly=True):
             return self._flatteners[-1]
         return self.flattener(source)
 

@@ -1,8 +1,6 @@
 """Where each layer lies in a flattened update, and how anything a user hands over becomes such a row.
 
-A source may be an `nn.Module`, a state dict, or a list of numpy arrays (what Flower hands over). Shared parameters
-count once, integer tensors are left out (they have no direction), halves are widened to float32, complex values are
-taken as pairs.
+Shared parameters count once, halves are widened to float32, complex values are taken as pairs.
 """
 
 from __future__ import annotations
@@ -11,13 +9,13 @@ import copy
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedvitals.capture.tensors.sketch import allot_buckets
+from fedvitals.capture.tensors.sources import Tensors, distinct, floats, has_names, tensor_of
 from fedvitals.vocabulary import Layer, Layout
 
 MAX_UNITS = 64
@@ -33,7 +31,6 @@ class FlatRow:
         self.integers = integers
 
 
-Tensors = nn.Module | Mapping[str, "Tensor | np.ndarray"] | Sequence["Tensor | np.ndarray"]
 Source = FlatRow | Tensors
 
 
@@ -41,14 +38,18 @@ class Flattener:
     """Turns sources of one layout into rows of float32."""
 
     def __init__(self, source: Tensors, layout_id: int = 0) -> None:
-        named = list(_floating(source))
+        entries = floats(source)
+        self._positional = not has_names(source)
+        self._given = len(entries)
+        self._kept = list(range(self._given)) if self._positional else distinct(entries)
+        self._known = {name for name, _, _ in entries}
+        named = [entries[index] for index in self._kept]
         self.layout = Layout(layout_id, tuple(_layer(name, tensor, trainable) for name, tensor, trainable in named))
         self.size: int = sum(layer.size for layer in self.layout.layers)
         self.raw_bytes: int = sum(tensor.numel() * tensor.element_size() for _, tensor, _ in named)
         self.device = next((tensor.device for _, tensor, _ in named), torch.device("cpu"))
         self._names = [layer.name for layer in self.layout.layers]
         self._whole_fingerprint = all(layer.size < 2 * FINGERPRINT_VALUES for layer in self.layout.layers)
-        self._positional = not isinstance(source, nn.Module | Mapping)
         buckets = allot_buckets(self.layout.layers)
         unit_layer, units = _unit_layer(self.layout.layers)
         self.layout = self.layout._replace(sketch_buckets=buckets, unit_layer=unit_layer, units=units)
@@ -89,10 +90,12 @@ class Flattener:
             row[offset : offset + layer.size].copy_(_real(tensor).reshape(-1))
             offset += layer.size
 
-    def fits(self, source: Source) -> bool:
-        """Whether a source has the layers of this layout; cheaper than making a layout of it."""
+    def fits(self, source: Source, *, exactly: bool = False) -> bool:
+        """Whether a source has the layers of this layout, and `exactly` no others; cheaper than making a layout."""
         if isinstance(source, FlatRow):
             return bool(source.flattener.layout.layers == self.layout.layers)
+        if exactly and has_names(source) and any(name not in self._known for name, _, _ in floats(source)):
+            return False
         try:
             tensors = self._ordered(source)
         except ValueError:
@@ -108,7 +111,7 @@ class Flattener:
     def stacked(self, states: Mapping[str, Tensor] | Tensor) -> Tensor:
         """Rows of a cohort: [clients, size], from a dict of stacked tensors or from such a matrix itself."""
         if not isinstance(states, Mapping):
-            matrix = _tensor(states)
+            matrix = tensor_of(states)
             if matrix.dim() != 2 or matrix.shape[1] != self.size:
                 raise ValueError(f"stacked states have shape {tuple(matrix.shape)}, expected (clients, {self.size})")
             return matrix.float()
@@ -120,7 +123,7 @@ class Flattener:
     def _stacked_layer(self, states: Mapping[str, Tensor], layer: Layer) -> Tensor:
         if layer.name not in states:
             raise ValueError(f"{layer.name} is missing from the stacked states")
-        tensor = _tensor(states[layer.name])
+        tensor = tensor_of(states[layer.name])
         if tensor.dim() == 0 or tuple(tensor.shape[1:]) != layer.shape:
             found, expected = tuple(tensor.shape), ", ".join(map(str, ("clients", *layer.shape)))
             raise ValueError(f"stacked {layer.name} has shape {found}, expected ({expected})")
@@ -128,15 +131,17 @@ class Flattener:
 
     def _ordered(self, source: Tensors) -> list[Tensor]:
         if self._positional or not isinstance(source, nn.Module | Mapping):
-            tensors = [tensor for _, tensor, _ in _floating(source)]
-            if len(tensors) != len(self._names):
-                raise ValueError(f"{len(tensors)} arrays of floats, the model of the round has {len(self._names)}")
-            return tensors
+            tensors = [tensor for _, tensor, _ in floats(source)]
+            if len(tensors) == self._given:
+                return [tensors[index] for index in self._kept]
+            if len(tensors) == len(self._kept):
+                return tensors
+            raise ValueError(f"{len(tensors)} arrays of floats, the model of the round has {len(self._names)}")
         state = source.state_dict() if isinstance(source, nn.Module) else source
         missing = [name for name in self._names if name not in state]
         if missing:
             raise ValueError(f"{missing[0]} is missing ({len(missing)} of {len(self._names)} layers are)")
-        return [_tensor(state[name]) for name in self._names]
+        return [tensor_of(state[name]) for name in self._names]
 
     def fingerprint(self, row: Tensor) -> str:
         """A short hash by which the server and its clients can tell that they hold the same model."""
@@ -151,43 +156,6 @@ class Flattener:
             digest.update(values.numpy().tobytes())
             offset += layer.size
         return digest.hexdigest()
-
-
-def _floating(source: Tensors) -> Iterable[tuple[str, Tensor, bool | None]]:
-    seen: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
-    for name, tensor, trainable in _named(source):
-        if not (tensor.is_floating_point() or tensor.is_complex()):
-            continue
-        # A shared parameter has two names and one memory; empty tensors all share address 0.
-        place = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
-        if tensor.numel() and place in seen:
-            continue
-        seen.add(place)
-        yield name, tensor, trainable
-
-
-def _named(source: Tensors) -> Iterable[tuple[str, Tensor, bool | None]]:
-    if isinstance(source, nn.Module):
-        trainable = {
-            name: parameter.requires_grad for name, parameter in source.named_parameters(remove_duplicate=False)
-        }
-        for name, tensor in source.state_dict().items():
-            yield name, _tensor(tensor), trainable.get(name, False)
-    elif isinstance(source, Mapping):
-        for name, tensor in source.items():
-            yield str(name), _tensor(tensor), None
-    else:
-        for index, tensor in enumerate(source):
-            yield f"array.{index}", _tensor(tensor), None
-
-
-def _tensor(value: Tensor | np.ndarray) -> Tensor:
-    if isinstance(value, Tensor):
-        return value.detach()
-    array = np.asarray(value)
-    if not array.flags.writeable or not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))  # torch shares memory only with plain, writable arrays
-    return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
 
 
 def _real(tensor: Tensor) -> Tensor:

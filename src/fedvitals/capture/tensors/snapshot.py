@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedvitals.capture.tensors.layout import FlatRow, Flattener, Source
+from fedvitals.capture.tensors.sources import integers
 
 
 class Snapshot:
@@ -41,12 +40,4 @@ class Snapshot:
 def _integers(source: Source | None) -> dict[str, Tensor]:
     if isinstance(source, FlatRow):
         return dict(source.integers)
-    state = source.state_dict() if isinstance(source, nn.Module) else source
-    if not isinstance(state, Mapping):
-        return {}
-    tensors = {str(name): torch.as_tensor(value).detach() for name, value in state.items()}
-    return {
-        name: tensor.cpu().clone()
-        for name, tensor in tensors.items()
-        if not (tensor.is_floating_point() or tensor.is_complex())
-    }
+    return {} if source is None else integers(source)
