@@ -32,11 +32,13 @@ def tables(draw: st.DrawFn) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 
 @settings(deadline=None)
-@given(tables(), st.data())
-def test_what_was_packed_comes_back(table: tuple[list[str], list[tuple[Any, ...]]], data: st.DataObject) -> None:
+@given(tables(), st.booleans(), st.data())
+def test_what_was_packed_comes_back(
+    table: tuple[list[str], list[tuple[Any, ...]]], quick: bool, data: st.DataObject
+) -> None:
     """All columns come back as they were, and so does each row alone; numbers of any size included."""
     types, rows = table
-    packed = columns.pack(list(zip(*rows, strict=True)), types)
+    packed = columns.pack(list(zip(*rows, strict=True)), types, quick=quick)
     found = list(zip(*columns.unpack(packed, len(rows), len(types)), strict=True))
     assert same(found, rows)
     places = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=4))

@@ -19,6 +19,8 @@ import pytest
 
 from fedvitals.errors import StoreError
 from fedvitals.store import SQLiteStore, packing
+from fedvitals.store.arrays import ArrayReader, ArrayWriter
+from fedvitals.store.awkward import same
 from fedvitals.store.blobs import BlobFolder
 from fedvitals.store.contract import LAYOUT, RUN
 from fedvitals.store.journal import BadRecordError
@@ -194,27 +196,67 @@ def test_kept_steps_are_small_and_exact(steps: list[list[int]], most: int) -> No
     """Rows that are alike or count up take 4 bytes a row or column; any others come back as well."""
     array = np.array(steps, dtype=np.int32)
     block = UpdateBlock(1, 0, 1, np.zeros((4, 2, 6), np.float32), losses=np.zeros((4, 4), np.float32), loss_steps=array)
-    row = packing.update_row(block, LAYOUT)
+    row, arrays = packing.update_parts(block, LAYOUT)
     assert len(row[-1]) <= most
-    found = packing.update_from(row, LAYOUT).loss_steps
+    data = b"".join(array.tobytes() for array in arrays)
+    found = packing.update_from((*row, 0), LAYOUT, lambda place, size: data[place : place + size]).loss_steps
     assert found is not None
     assert np.array_equal(found, array)
 
 
 def test_packed_arrays_are_verified() -> None:
-    """Bytes that do not fill the shape, a bomb among them, are refused."""
-    good = packing.update_row(UpdateBlock(1, 0, 1, np.zeros((2, 2, 6), np.float32)), LAYOUT)
-    for place, wrong in ((3, 3), (3, -1), (3, 10**9), (4, 10**9), (5, b""), (6, b"1")):
-        row = list(good)
-        row[place] = wrong
-        with pytest.raises(StoreError, match="damaged"):
-            packing.update_from(row, LAYOUT)
-    bomb = list(good)
-    bomb[-1] = b"z" + zlib.compress(b"\0" * 50_000_000)
-    tracemalloc.start()
-    try:
-        with pytest.raises(StoreError, match="damaged"):
-            packing.update_from(bomb, LAYOUT)
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
+    """Rows and bytes that do not fit together, a bomb among them, are refused."""
+    stats, losses = np.zeros((2, 2, 6), np.float32), np.zeros((2, 3), np.float32)
+    row, arrays = packing.update_parts(UpdateBlock(1, 0, 1, stats, losses=losses), LAYOUT)
+    good = [*row, 0]
+    data = b"".join(array.tobytes() for array in arrays)
+
+    def read(place: int, size: int) -> bytes:
+        return data[place : place + size]
+
+    assert same(packing.update_from(good, LAYOUT, read).losses, losses)
+    bomb = b"z" + zlib.compress(b"\0" * 50_000_000)
+    for place, wrong in ((3, 3), (3, -1), (3, 10**9), (4, 10**9), (5, 0), (5, 7), (6, b""), (6, bomb), (7, 5)):
+        tracemalloc.start()
+        try:
+            with pytest.raises(StoreError, match="damaged"):
+                packing.update_from([*good[:place], wrong, *good[place + 1 :]], LAYOUT, read)
+            assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_arrays_are_read_within_their_file(tmp_path: Path) -> None:
+    """Arrays come back from their places; a place outside, a cut file and a missing one are refused."""
+    writer = ArrayWriter(tmp_path)
+    many = [np.full(100, number % 256, np.uint8) for number in range(1200)]
+    writer.write([np.zeros((0, 3), np.float32), *many])
+    assert writer.end == writer.size_bytes() == 120_000
+    writer.write([np.ones(7, np.float64)])
+    writer.end = 120_000  # forget the last
+    writer.write([np.arange(4, dtype=np.int8)])
+    writer.close()
+    reader = ArrayReader(tmp_path)
+    assert reader.read(70_000, 100) == bytes([700 % 256]) * 100
+    assert reader.read(120_000, 4) == bytes(range(4))
+    assert reader.read(10**12, 0) == b""
+    for place, size in ((120_000, 5), (-1, 4), (10**12, 1), (0, 10**15)):
+        with pytest.raises(StoreError, match=r"arrays\.bin ends too early"):
+            reader.read(place, size)
+    reader.close()
+    with pytest.raises(StoreError, match="whole folder"):
+        ArrayReader(tmp_path / "elsewhere").read(0, 1)
+
+
+def test_what_a_failed_append_wrote_is_written_over(tmp_path: Path) -> None:
+    """Arrays of an append that failed leave no gap in the file."""
+    good = UpdateBlock(1, 0, 1, np.ones((2, 2, 6), np.float32))
+    store = SQLiteStore(tmp_path)
+    with closing(store.create(RUN)) as journal:
+        journal.append([LAYOUT, good])
+        with pytest.raises(BadRecordError):
+            journal.append([replace(good, id=2), Failure("noon", "train", "x", "y")])  # type: ignore[arg-type]  # wrong on purpose
+        journal.append([replace(good, id=3, stats=2 * good.stats)])
+    assert (tmp_path / RUN.id / "arrays.bin").stat().st_size == 2 * good.stats.nbytes
+    with closing(store.open("last")) as reader:
+        assert [float(block.stats.max()) for block in reader.update_blocks()] == [1.0, 2.0]

@@ -317,6 +317,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
 def test_the_heartbeat_goes_on_without_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer with nothing to write shows again and again that it lives."""
     monkeypatch.setattr("fedvitals.store.journal.HEARTBEAT_S", 0.001)
+    monkeypatch.setattr("fedvitals.store.writer.IDLE_S", 0.001)
     store = SQLiteStore(tmp_path)
     writer = BackgroundWriter(store.create(RUN), queue_bytes=QUEUE, flush_every_s=0.001, on_trouble=ignore)
     beats: set[int] = set()

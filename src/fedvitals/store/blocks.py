@@ -112,7 +112,7 @@ class BlockWriter:
 
     def _store(self, block: int, keys: Sequence[int], fields: Sequence[columns.Column]) -> None:
         head = (block, len(keys), *_extremes(fields[self._kind.round_field]), pack_keys(keys))
-        packed = columns.pack(fields, self._kind.sql_types)
+        packed = columns.pack(fields, self._kind.sql_types, quick=len(keys) < FULL_ROWS)
         self._connection.execute(f"INSERT OR REPLACE INTO {self._kind.table} VALUES (?, ?, ?, ?, ?)", head)
         self._connection.execute(f"INSERT OR REPLACE INTO {self._kind.table}_columns VALUES (?, ?)", (block, packed))
 

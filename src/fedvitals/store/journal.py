@@ -9,15 +9,21 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedvitals.errors import StoreError
 from fedvitals.store import packing, rows, schema
+from fedvitals.store.arrays import ArrayWriter
 from fedvitals.store.blobs import BlobFolder
 from fedvitals.store.blocks import PARTICIPATIONS, SPANS, BlockWriter, participation_keys, span_keys
 from fedvitals.store.connection import open_writer
 from fedvitals.store.plain import to_json
 from fedvitals.vocabulary import Layout, ModelBlock, Participation, Record, Run, Span, StepBlock, UpdateBlock
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Parts = list[tuple[tuple[Any, ...], list["NDArray[Any]"]]]  # rows, and the arrays that go beside each
 
 DATABASE = "run.db"
 BLOBS = "blobs"
@@ -38,6 +44,7 @@ class SQLiteJournal:
         self._path = folder / DATABASE
         self._blobs = BlobFolder(folder / BLOBS)
         self._blob_bytes = self._blobs.size_bytes()
+        self._arrays = ArrayWriter(folder)
         self._connection = open_writer(self._path, busy_timeout_s, synchronous)
         if schema.version_of(self._connection) < schema.VERSION:
             schema.migrate(self._connection, schema.MIGRATIONS)
@@ -74,7 +81,7 @@ class SQLiteJournal:
             self._commit(groups)
 
     def _commit(self, groups: dict[type, list[Any]]) -> None:
-        layouts = self._layouts.copy()
+        layouts, end = self._layouts.copy(), self._arrays.end
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             for kind, write in self._writers.items():
@@ -83,16 +90,17 @@ class SQLiteJournal:
             self._beat()
             self._connection.execute("COMMIT")
         except BaseException as error:
-            self._undo(layouts)
+            self._undo(layouts, end)
             if isinstance(error, sqlite3.Error | OSError) and not isinstance(error, _BAD_VALUES):
                 raise StoreError(f"{self._path} cannot be written: {error}") from error
             if isinstance(error, Exception):
                 raise BadRecordError(f"a record cannot be kept: {error}") from error
             raise
 
-    def _undo(self, layouts: dict[int, Layout]) -> None:
+    def _undo(self, layouts: dict[int, Layout], end: int) -> None:
         """Bring what we remember back to what is on disk."""
         self._layouts = layouts
+        self._arrays.end = end
         self._heartbeat_due = 0.0
         with suppress(sqlite3.Error):  # the medium may be gone altogether
             if self._connection.in_transaction:
@@ -141,11 +149,19 @@ class SQLiteJournal:
         self._spans.write(span_keys(records), records)
 
     def _write_updates(self, blocks: list[UpdateBlock]) -> None:
-        for block in blocks:
-            row = packing.update_row(block, self._layouts.get(block.layout))
-            self._connection.execute(
-                "INSERT OR REPLACE INTO update_block VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row
-            )
+        parts = [packing.update_parts(block, self._layouts.get(block.layout)) for block in blocks]
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO update_block VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._with_places(parts)
+        )
+
+    def _with_places(self, parts: Parts) -> list[tuple[Any, ...]]:
+        """The rows, each with the place where its arrays now are."""
+        place, placed = self._arrays.end, []
+        for row, arrays in parts:
+            placed.append((*row, place))
+            place += sum(array.nbytes for array in arrays)
+        self._arrays.write([array for _, arrays in parts for array in arrays])
+        return placed
 
     def _write_models(self, blocks: list[ModelBlock]) -> None:
         for block in blocks:
@@ -153,9 +169,10 @@ class SQLiteJournal:
             self._connection.execute("INSERT OR REPLACE INTO model_block VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _write_steps(self, blocks: list[StepBlock]) -> None:
-        for block in blocks:
-            row = packing.step_row(block, self._layouts.get(block.layout))
-            self._connection.execute("INSERT INTO step_block VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        parts = [packing.step_parts(block, self._layouts.get(block.layout)) for block in blocks]
+        self._connection.executemany(
+            "INSERT INTO step_block VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", self._with_places(parts)
+        )
 
     def put_blob(self, data: bytes) -> str:
         """Keep these bytes under their SHA-256, once; gives that name."""
@@ -169,13 +186,14 @@ class SQLiteJournal:
 
     def size_bytes(self) -> int:
         """What the run takes on disk now."""
-        return self._blob_bytes + database_bytes(self._path)
+        return self._blob_bytes + self._arrays.end + database_bytes(self._path)
 
     def close(self) -> None:
         """Fold the log into the file, so that the folder can be copied, and let go of it. Not in a forked child: there
         the file is the parent's."""
         if os.getpid() != self._pid:
             return
+        self._arrays.close()
         with suppress(sqlite3.Error):
             if self._identity() == self._file:
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,14 +1,15 @@
-"""Arrays of statistics and sketches -> bytes of a row -> the same arrays, with the shapes that the layout says.
+"""Arrays of statistics and sketches -> rows and raw bytes -> the same arrays, with the shapes that the layout says.
 
-Raw little-endian bytes, except for the numbers of the kept steps, which follow a few simple patterns.
+Little-endian bytes, except for the numbers of the kept steps, which follow a few simple patterns.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedvitals.errors import StoreError
@@ -23,6 +24,7 @@ MAX_LAYERS = 100_000
 MAX_KEPT_STEPS = 4096
 UNIT_BUCKETS = 8
 Row = Sequence[Any]
+Read = Callable[[int, int], bytes]  # from a place, so many bytes
 Value = TypeVar("Value", str, int)
 
 
@@ -43,16 +45,22 @@ def layout_from(row: Row) -> Layout:
         raise StoreError(f"layout {number} is damaged ({error}): restore the run from a copy") from error
 
 
-def update_row(block: UpdateBlock, layout: Layout | None) -> tuple[Any, ...]:
-    """Refuses arrays that do not have the shapes the layout says: they could not be read back."""
+def update_parts(block: UpdateBlock, layout: Layout | None) -> tuple[tuple[Any, ...], list[NDArray[Any]]]:
+    """The row, and the arrays that go beside it. Refuses arrays that do not have the shapes the layout says: they
+    could not be read back."""
     rows = len(block.stats)
     kept = 0 if block.losses is None else block.losses.shape[-1]
-    head = (block.id, block.round, block.layout, rows, kept)
     if layout is None:
         raise StoreError(f"UpdateBlock {block.id} names layout {block.layout}, which was not written before it")
-    shapes = update_shapes(layout, rows, kept)
-    parts = [_packed(getattr(block, name), dtype, shape, name) for name, (dtype, shape) in shapes.items()]
-    return (*head, *parts, None if block.loss_steps is None else _packed_steps(block.loss_steps, (rows, kept)))
+    arrays: list[NDArray[Any]] = []
+    present = 0
+    for bit, (name, (dtype, shape)) in enumerate(update_shapes(layout, rows, kept).items()):
+        array = getattr(block, name)
+        if array is not None:
+            arrays.append(_fitting(array, dtype, shape, name))
+            present |= 1 << bit
+    steps = None if block.loss_steps is None else _packed_steps(block.loss_steps, (rows, kept))
+    return (block.id, block.round, block.layout, rows, kept, present, steps), arrays
 
 
 def update_shapes(layout: Layout, rows: int, kept: int) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -61,33 +69,38 @@ def update_shapes(layout: Layout, rows: int, kept: int) -> dict[str, tuple[str, 
     return {
         "stats": ("<f4", (rows, layers, len(STATISTICS))),
         "nonfinite": ("<u4", (rows, layers)),
+        "losses": ("<f4", (rows, kept)),
         "sketches": ("<f2", (rows, sum(layout.sketch_buckets))),
         "unit_norms": ("<f2", (rows, units)),
         "unit_sums": ("<f2", (rows, units)),
         "unit_sketches": ("|i1", (rows, units, UNIT_BUCKETS)),
-        "losses": ("<f4", (rows, kept)),
     }
 
 
-def update_from(row: Row, layout: Layout) -> UpdateBlock:
-    number, round_number, layout_id, rows, kept, *parts = row
-    if not (0 <= rows <= MAX_BLOCK_ROWS and 0 <= kept <= MAX_KEPT_STEPS):
-        raise StoreError(f"statistics block {number} is damaged ({rows} rows of {kept} steps)")
-    shapes = update_shapes(layout, rows, kept)
-    arrays = {
-        name: _unpacked(data, dtype, shape, f"{name} of block {number}")
-        for data, (name, (dtype, shape)) in zip(parts, shapes.items(), strict=False)
-    }
-    steps = None if parts[-1] is None else _unpacked_steps(parts[-1], (rows, kept), f"steps of block {number}")
-    return UpdateBlock(number, round_number, layout_id, loss_steps=steps, **arrays)
+def update_from(row: Row, layout: Layout, read: Read) -> UpdateBlock:
+    number, round_number, layout_id, rows, kept, present, steps, place = row
+    where = f"statistics block {number}"
+    if not (0 <= rows <= MAX_BLOCK_ROWS and 0 <= kept <= MAX_KEPT_STEPS and present & 1):
+        raise _damaged(where)
+    shapes = list(update_shapes(layout, rows, kept).items())
+    there = {name: shape for bit, (name, shape) in enumerate(shapes) if present >> bit & 1}
+    data = read(place, sum(_bytes_of(*shape) for shape in there.values()))
+    arrays: dict[str, Any] = {}
+    offset = 0
+    for name, (dtype, shape) in there.items():
+        size = _bytes_of(dtype, shape)
+        arrays[name] = _unpacked(data[offset : offset + size], dtype, shape, where)
+        offset += size
+    known = None if steps is None else _unpacked_steps(steps, (rows, kept), where)
+    return UpdateBlock(number, round_number, layout_id, loss_steps=known, **arrays)
 
 
 def model_row(block: ModelBlock, layout: Layout | None) -> tuple[Any, ...]:
     layers = len(block.stats) if layout is None else len(layout.layers)
-    stats = _packed(block.stats, "<f4", (layers, len(STATISTICS)), "stats")
-    nonfinite = _packed(block.nonfinite, "<u4", (layers,), "nonfinite")
+    stats = _fitting(block.stats, "<f4", (layers, len(STATISTICS)), "stats").tobytes()
+    bad = None if block.nonfinite is None else _fitting(block.nonfinite, "<u4", (layers,), "nonfinite").tobytes()
     drifts = struct.pack("<d", block.drift_first), struct.pack("<d", block.drift_last)  # NaN stays NaN as bytes
-    return block.version, block.round, block.layout, stats, nonfinite, *drifts, block.fingerprint
+    return block.version, block.round, block.layout, stats, bad, *drifts, block.fingerprint
 
 
 def model_from(row: Row, layout: Layout) -> ModelBlock:
@@ -107,29 +120,30 @@ def model_from(row: Row, layout: Layout) -> ModelBlock:
     )
 
 
-def step_row(block: StepBlock, layout: Layout | None) -> tuple[Any, ...]:
+def step_parts(block: StepBlock, layout: Layout | None) -> tuple[tuple[Any, ...], list[NDArray[Any]]]:
     rows, layers, fields = block.stats.shape
     if not len(block.clients) == len(block.attempts) == len(block.steps) == rows:
         raise StoreError(f"StepBlock of round {block.round} has {rows} rows, but not as many clients and steps")
     if layout is not None:
         layers = len(layout.layers)
-    stats = _packed(block.stats, "<f4", (rows, layers, fields), "stats")
     names = to_json(block.clients), to_json(block.attempts), to_json(block.steps)
-    return block.round, block.layout, rows, fields, *names, stats
+    stats = _fitting(block.stats, "<f4", (rows, layers, fields), "stats")
+    return (block.round, block.layout, rows, fields, *names), [stats]
 
 
-def step_from(row: Row, layout: Layout) -> StepBlock:
-    round_number, layout_id, rows, fields, clients, attempts, steps, stats = row
+def step_from(row: Row, layout: Layout, read: Read) -> StepBlock:
+    round_number, layout_id, rows, fields, clients, attempts, steps, place = row
     where = f"gradient statistics of round {round_number}"
     if not (0 <= rows <= MAX_BLOCK_ROWS and 0 < fields <= len(STATISTICS)):
         raise _damaged(where)
+    shape = (rows, len(layout.layers), fields)
     return StepBlock(
         round_number,
         layout_id,
         _values(clients, str, rows, where),
         _values(attempts, int, rows, where),
         _values(steps, int, rows, where),
-        _unpacked(stats, "<f4", (rows, len(layout.layers), fields), where),
+        _unpacked(read(place, _bytes_of("<f4", shape)), "<f4", shape, where),
     )
 
 
@@ -143,14 +157,17 @@ def _values(text: str, kind: type[Value], rows: int, where: str) -> tuple[Value,
     return values
 
 
-def _packed(array: NDArray[Any] | None, dtype: str, shape: tuple[int, ...], name: str) -> bytes | None:
+def _fitting(array: NDArray[Any], dtype: str, shape: tuple[int, ...], name: str) -> NDArray[Any]:
+    """The array, contiguous and of this type; StoreError unless it has this shape."""
     import numpy as np
 
-    if array is None:
-        return None
     if array.shape != shape:
         raise StoreError(f"{name} has the shape {array.shape}, the layout says {shape}")
-    return np.ascontiguousarray(array, dtype=dtype).tobytes()
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def _bytes_of(dtype: str, shape: tuple[int, ...]) -> int:
+    return int(dtype[-1]) * math.prod(shape)
 
 
 def _unpacked(data: bytes | None, dtype: str, shape: tuple[int, ...], where: str) -> Any:
@@ -158,10 +175,9 @@ def _unpacked(data: bytes | None, dtype: str, shape: tuple[int, ...], where: str
 
     if data is None:
         return None
-    wanted = np.dtype(dtype)
-    if len(data) != wanted.itemsize * int(np.prod(shape, dtype=np.int64)):
+    if len(data) != _bytes_of(dtype, shape):
         raise _damaged(where)
-    return np.frombuffer(data, dtype=wanted).reshape(shape)
+    return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 
 def _packed_steps(steps: NDArray[Any], shape: tuple[int, ...]) -> bytes:
@@ -197,6 +213,8 @@ def _unpacked_steps(data: bytes, shape: tuple[int, int], where: str) -> Any:
         return np.broadcast_to(_unpacked(body, "<i4", (width,), where), shape)
     if how == b"n":
         return _counted(_unpacked(body, "<i4", (rows,), where), width)
+    if how != b"z":
+        raise _damaged(where)
     try:
         raw = zlib.decompressobj().decompress(
             body, 4 * rows * width + 1

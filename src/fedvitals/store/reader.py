@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fedvitals.errors import StoreError
-from fedvitals.store import blocks, packing, rows, status
+from fedvitals.store import arrays, blocks, packing, rows, status
+from fedvitals.store.arrays import ArrayReader
 from fedvitals.store.blobs import BlobFolder
 from fedvitals.store.connection import open_reader, unreadable
 from fedvitals.store.journal import BLOBS, DATABASE, database_bytes
@@ -37,10 +38,7 @@ from fedvitals.vocabulary import (
 )
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-_UPDATE_FIELDS = (
-    "id, round, layout, rows, kept_steps, stats, nonfinite, sketches, unit_norms, unit_sums, unit_sketches, losses, "
-    "loss_steps"
-)
+_UPDATE_FIELDS = "id, round, layout, rows, kept_steps, present, loss_steps, place"
 
 
 class SQLiteReader:
@@ -51,6 +49,7 @@ class SQLiteReader:
         self._path = folder / DATABASE
         self._connection = open_reader(self._path)
         self._blobs = BlobFolder(folder / BLOBS)
+        self._arrays = ArrayReader(folder)
         self._layouts: dict[int, Layout] = {}
         self._names: dict[int, str] = {}
         self._last_block: UpdateBlock | None = None
@@ -139,7 +138,7 @@ class SQLiteReader:
     def update_blocks(self, *, round: int | None = None) -> Iterator[UpdateBlock]:
         where = "" if round is None else "AND round = ?3"
         for row in self._paged(f"SELECT {_UPDATE_FIELDS} FROM update_block WHERE id > ?1 {where}", round):
-            yield packing.update_from(row, self._layout(row[2]))
+            yield packing.update_from(row, self._layout(row[2]), self._arrays.read)
 
     def _paged(self, sql: str, round: int | None, page: int = 16) -> Iterator[tuple[Any, ...]]:
         """Rows by id, some at a time, so that a slow consumer holds neither memory nor a transaction."""
@@ -156,7 +155,7 @@ class SQLiteReader:
             found = self._rows(f"SELECT {_UPDATE_FIELDS} FROM update_block WHERE id = ?", number)
             if not found:
                 return None
-            self._last_block = packing.update_from(found[0], self._layout(found[0][2]))
+            self._last_block = packing.update_from(found[0], self._layout(found[0][2]), self._arrays.read)
         return (self._last_block, row) if 0 <= row < len(self._last_block.stats) else None
 
     def update_stats(self, participation: Participation) -> tuple[TensorStats, ...]:
@@ -192,9 +191,9 @@ class SQLiteReader:
 
     def step_blocks(self, *, round: int | None = None) -> Iterator[StepBlock]:
         where = "" if round is None else "AND round = ?3"
-        fields = "id, round, layout, rows, fields, clients, attempts, steps, stats"
+        fields = "id, round, layout, rows, fields, clients, attempts, steps, place"
         for row in self._paged(f"SELECT {fields} FROM step_block WHERE id > ?1 {where}", round):
-            yield packing.step_from(row[1:], self._layout(row[2]))
+            yield packing.step_from(row[1:], self._layout(row[2]), self._arrays.read)
 
     def evaluations(self) -> list[Evaluation]:
         return self._records(Evaluation)
@@ -228,7 +227,8 @@ class SQLiteReader:
         return self._blobs.get(name)
 
     def size_bytes(self) -> int:
-        return database_bytes(self._path) + self._blobs.size_bytes()
+        return database_bytes(self._path) + arrays.size_of(self.folder) + self._blobs.size_bytes()
 
     def close(self) -> None:
         self._connection.close()
+        self._arrays.close()

@@ -72,15 +72,15 @@ def _first_tables() -> list[str]:
         "CREATE TABLE layout (id INTEGER PRIMARY KEY, layers TEXT NOT NULL, sketch_buckets TEXT NOT NULL,"
         " unit_layer INTEGER, units INTEGER NOT NULL) STRICT",
         "CREATE TABLE update_block (id INTEGER PRIMARY KEY, round INTEGER NOT NULL, layout INTEGER NOT NULL,"
-        " rows INTEGER NOT NULL, kept_steps INTEGER NOT NULL, stats BLOB NOT NULL, nonfinite BLOB, sketches BLOB,"
-        " unit_norms BLOB, unit_sums BLOB, unit_sketches BLOB, losses BLOB, loss_steps BLOB) STRICT",
+        " rows INTEGER NOT NULL, kept_steps INTEGER NOT NULL, present INTEGER NOT NULL, loss_steps BLOB,"
+        " place INTEGER NOT NULL) STRICT",
         "CREATE INDEX update_block_round ON update_block (round)",
         "CREATE TABLE model_block (version INTEGER PRIMARY KEY, round INTEGER NOT NULL, layout INTEGER NOT NULL,"
         " stats BLOB NOT NULL, nonfinite BLOB, drift_first BLOB NOT NULL, drift_last BLOB NOT NULL,"
         " fingerprint TEXT NOT NULL) STRICT",
         "CREATE TABLE step_block (id INTEGER PRIMARY KEY, round INTEGER NOT NULL, layout INTEGER NOT NULL,"
         " rows INTEGER NOT NULL, fields INTEGER NOT NULL, clients TEXT NOT NULL, attempts TEXT NOT NULL,"
-        " steps TEXT NOT NULL, stats BLOB NOT NULL) STRICT",
+        " steps TEXT NOT NULL, place INTEGER NOT NULL) STRICT",
         "CREATE INDEX step_block_round ON step_block (round)",
         *(_row_table(kind) for kind in ROW_KINDS),
         *(sql for kind in BLOCK_KINDS for sql in _block_table(TABLES[kind])),

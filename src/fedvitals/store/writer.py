@@ -20,6 +20,7 @@ from fedvitals.store.protocol import Journal
 from fedvitals.vocabulary import Blob, Record, ResourceSample, Span, StepBlock, UpdateBlock
 
 BATCH_BYTES = 8 << 20  # of one transaction: more would keep readers and the queue waiting
+IDLE_S = 1.0  # after so long without a record the journal is called all the same
 DETAILS = frozenset((UpdateBlock, StepBlock, Span, ResourceSample, Blob))  # given up first, when the run grows too big
 
 
@@ -64,6 +65,8 @@ class BackgroundWriter:
         self._dead = False  # the medium failed, or this is a forked child's copy
         self._unmeasured_bytes = 0
         self._told: set[str] = set()
+        self._idle_s = max(flush_every_s, IDLE_S)
+        self._idle_since = time.monotonic()
         _writers.add(self)
         self._thread = threading.Thread(target=self._work, name="fedvitals-writer", daemon=True)
         self._thread.start()
@@ -135,12 +138,12 @@ class BackgroundWriter:
 
     def _write_queued(self) -> None:
         try:
-            written = False
             while batch := self._take():
                 self._write(batch)
-                written = True
-            if not written:
+                self._idle_since = time.monotonic()
+            if time.monotonic() - self._idle_since >= self._idle_s:
                 self._journal.append([])  # lets the journal show that the writer lives, and see that its file is there
+                self._idle_since = time.monotonic()
         except Exception as error:
             self._fail(str(error))
 
