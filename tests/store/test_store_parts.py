@@ -28,7 +28,7 @@ from fedvitals.store.names import check_name
 from fedvitals.store.plain import plain, to_json
 from fedvitals.store.rows import to_row
 from fedvitals.store.status import settled
-from fedvitals.vocabulary import Evaluation, Failure, Run, Status, UpdateBlock
+from fedvitals.vocabulary import Evaluation, Failure, ModelBlock, Run, Status, StepBlock, UpdateBlock
 
 SECOND = 10**9
 HERE = {"host": platform.node(), "pid": psutil.Process().pid, "process_started": psutil.Process().create_time()}
@@ -172,6 +172,19 @@ def test_blocks_that_could_not_be_read_back_are_refused(tmp_path: Path, change: 
         journal.append([LAYOUT])
         with pytest.raises(BadRecordError, match=message):
             journal.append([block])
+
+
+def test_statistics_without_a_layout_are_refused(tmp_path: Path) -> None:
+    """Blocks whose layout was never written could not be read: they are refused, of whatever kind."""
+    stats = np.zeros((1, 2, 6), np.float32)
+    with closing(SQLiteStore(tmp_path).create(RUN)) as journal:
+        for block in (
+            UpdateBlock(1, 0, 9, stats),
+            ModelBlock(1, 0, 9, stats[0], None, 0.0, 0.0, ""),
+            StepBlock(0, 9, ("a",), (0,), (0,), stats),
+        ):
+            with pytest.raises(BadRecordError, match=f"{type(block).__name__} names layout 9"):
+                journal.append([block])
 
 
 def test_a_layout_that_was_not_kept_is_not_relied_on(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class SQLiteStore:
 
     def open(self, run_id: str) -> SQLiteReader:
         """A run by its id, the start of it, its name (the newest so named), or `last`."""
-        if self._is_run(self.root / run_id) and run_id in self._ids():
+        if run_id in self._ids():
             return SQLiteReader(self.root / run_id)
         return SQLiteReader(self.root / names.find(run_id, self.runs(), str(self.root)))
 

@@ -149,10 +149,16 @@ class SQLiteJournal:
         self._spans.write(span_keys(records), records)
 
     def _write_updates(self, blocks: list[UpdateBlock]) -> None:
-        parts = [packing.update_parts(block, self._layouts.get(block.layout)) for block in blocks]
+        parts = [packing.update_parts(block, self._layout_of(block)) for block in blocks]
         self._connection.executemany(
             "INSERT OR REPLACE INTO update_block VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._with_places(parts)
         )
+
+    def _layout_of(self, block: UpdateBlock | ModelBlock | StepBlock) -> Layout:
+        layout = self._layouts.get(block.layout)
+        if layout is None:
+            raise StoreError(f"{type(block).__name__} names layout {block.layout}, which was not written before it")
+        return layout
 
     def _with_places(self, parts: Parts) -> list[tuple[Any, ...]]:
         """The rows, each with the place where its arrays now are."""
@@ -165,11 +171,11 @@ class SQLiteJournal:
 
     def _write_models(self, blocks: list[ModelBlock]) -> None:
         for block in blocks:
-            row = packing.model_row(block, self._layouts.get(block.layout))
+            row = packing.model_row(block, self._layout_of(block))
             self._connection.execute("INSERT OR REPLACE INTO model_block VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _write_steps(self, blocks: list[StepBlock]) -> None:
-        parts = [packing.step_parts(block, self._layouts.get(block.layout)) for block in blocks]
+        parts = [packing.step_parts(block, self._layout_of(block)) for block in blocks]
         self._connection.executemany(
             "INSERT INTO step_block VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", self._with_places(parts)
         )

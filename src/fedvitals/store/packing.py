@@ -45,13 +45,11 @@ def layout_from(row: Row) -> Layout:
         raise StoreError(f"layout {number} is damaged ({error}): restore the run from a copy") from error
 
 
-def update_parts(block: UpdateBlock, layout: Layout | None) -> tuple[tuple[Any, ...], list[NDArray[Any]]]:
+def update_parts(block: UpdateBlock, layout: Layout) -> tuple[tuple[Any, ...], list[NDArray[Any]]]:
     """The row, and the arrays that go beside it. Refuses arrays that do not have the shapes the layout says: they
     could not be read back."""
     rows = len(block.stats)
     kept = 0 if block.losses is None else block.losses.shape[-1]
-    if layout is None:
-        raise StoreError(f"UpdateBlock {block.id} names layout {block.layout}, which was not written before it")
     arrays: list[NDArray[Any]] = []
     present = 0
     for bit, (name, (dtype, shape)) in enumerate(update_shapes(layout, rows, kept).items()):
@@ -95,8 +93,8 @@ def update_from(row: Row, layout: Layout, read: Read) -> UpdateBlock:
     return UpdateBlock(number, round_number, layout_id, loss_steps=known, **arrays)
 
 
-def model_row(block: ModelBlock, layout: Layout | None) -> tuple[Any, ...]:
-    layers = len(block.stats) if layout is None else len(layout.layers)
+def model_row(block: ModelBlock, layout: Layout) -> tuple[Any, ...]:
+    layers = len(layout.layers)
     stats = _fitting(block.stats, "<f4", (layers, len(STATISTICS)), "stats").tobytes()
     bad = None if block.nonfinite is None else _fitting(block.nonfinite, "<u4", (layers,), "nonfinite").tobytes()
     drifts = struct.pack("<d", block.drift_first), struct.pack("<d", block.drift_last)  # NaN stays NaN as bytes
@@ -120,14 +118,12 @@ def model_from(row: Row, layout: Layout) -> ModelBlock:
     )
 
 
-def step_parts(block: StepBlock, layout: Layout | None) -> tuple[tuple[Any, ...], list[NDArray[Any]]]:
-    rows, layers, fields = block.stats.shape
+def step_parts(block: StepBlock, layout: Layout) -> tuple[tuple[Any, ...], list[NDArray[Any]]]:
+    rows, _, fields = block.stats.shape
     if not len(block.clients) == len(block.attempts) == len(block.steps) == rows:
         raise StoreError(f"StepBlock of round {block.round} has {rows} rows, but not as many clients and steps")
-    if layout is not None:
-        layers = len(layout.layers)
     names = to_json(block.clients), to_json(block.attempts), to_json(block.steps)
-    stats = _fitting(block.stats, "<f4", (rows, layers, fields), "stats")
+    stats = _fitting(block.stats, "<f4", (rows, len(layout.layers), fields), "stats")
     return (block.round, block.layout, rows, fields, *names), [stats]
 
 
