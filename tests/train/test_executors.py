@@ -176,3 +176,11 @@ def test_without_fork_several_workers_are_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
     with pytest.raises(TrainingError, match=r"needs fork\(\)"):
         run(small(executor="processes"))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_batch_norm_cannot_train_on_one_row(executor: str) -> None:
+    """Torch refuses a batch of one row there: its clients fail with torch's own words."""
+    changes = {"data.rows": 1, "data.partition": "natural", "data.min_rows": 1, "model.norm": "batch"}
+    with pytest.raises(TrainingError, match=r"all 4 clients failed.*ValueError: Expected more than 1 value per channel"):
+        run(small(changes, executor=executor))

@@ -49,7 +49,10 @@ class Collector:
         """Train, and give what is to be aggregated; TrainingError when nobody is left."""
         training = self._training
         self._rnd.selected(len(works))
-        weights, integers = training.server.outgoing(), training.model.integers
+        try:
+            weights, integers = training.server.outgoing(), training.model.integers
+        except CodecError as error:
+            raise TrainingError(f"round {works[0].round}: the global model cannot be sent: {error}") from error
         if training.server.alters_models:
             self._received = {"received": training.model.flattener.fingerprint(weights)}
         planned = {work.name: work for work in works}

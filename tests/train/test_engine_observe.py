@@ -1,0 +1,157 @@
+"""How much is recorded of a training: steps, levels of sight, and what the wire does to updates and models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_jobs import EXECUTORS, Spy, recorded, run, small
+from torch import Tensor
+
+from fedvitals.codecs.identity import Identity
+from fedvitals.codecs.protocol import Update, require_finite
+from fedvitals.codecs.registry import register, unregister
+from fedvitals.errors import TrainingError
+from fedvitals.vocabulary import Outcome
+
+Steps = dict[tuple[str, int, int], np.ndarray]
+
+
+def _sampled(folder: Path) -> Steps:
+    with recorded(folder) as reader:
+        return {
+            key: block.stats[row]
+            for block in reader.step_blocks()
+            for row, key in enumerate(zip(block.clients, block.attempts, block.steps, strict=True))
+        }
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_at_least_one_step_of_each_is_looked_at(executor: str, tmp_path: Path) -> None:
+    """Even with no budget at all; with `off`, none."""
+    run(small({"observe.budget": 0.0}, executor=executor), tmp_path / "poor")
+    found = _sampled(tmp_path / "poor")
+    with recorded(tmp_path / "poor") as reader:
+        clients = {(one.client, one.attempt) for one in reader.participations()}
+    assert {key[:2] for key in found} == clients
+    assert len(clients) == 8
+    run(small({"observe.steps": "off"}, executor=executor), tmp_path / "off")
+    assert _sampled(tmp_path / "off") == {}
+
+
+def test_gradients_are_the_same_however_they_are_computed(tmp_path: Path) -> None:
+    """All statistics of every step: of single clients by autograd, of a batch by hand."""
+    found = []
+    for executor in EXECUTORS:
+        run(small({"observe.steps": "full"}, executor=executor), tmp_path / executor)
+        found.append(_sampled(tmp_path / executor))
+    assert found[0].keys() == found[1].keys() == found[2].keys()
+    assert {stats.shape for stats in found[0].values()} == {(4, 6)}
+    for key, stats in found[0].items():
+        assert np.array_equal(stats, found[1][key])
+        np.testing.assert_allclose(stats, found[2][key], rtol=1e-3, atol=1e-5)
+
+
+def test_a_piling_client_shows_in_its_gradients(tmp_path: Path) -> None:
+    """What is looked at is what the client steps along: with a missing zero_grad it grows."""
+    changes = {"observe.steps": "every", "train.clients_per_round": 6, "train.lr": 0.001}
+    run(small({**changes, "faults": [{"kind": "missing-zero-grad", "clients": [1]}]}, executor="vectorised"), tmp_path)
+    norms = {key[2]: stats[0, 0] for key, stats in _sampled(tmp_path).items() if key[:2] == ("1", 0)}
+    assert norms[max(norms)] > 3 * norms[0]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_sealed_shows_no_update(executor: str, tmp_path: Path) -> None:
+    """With secure aggregation nothing of a single update is recorded; that it took part is."""
+    run(small({"observe.level": "sealed"}, executor=executor), tmp_path)
+    with recorded(tmp_path) as reader:
+        some = reader.participations()
+        assert list(reader.update_blocks()) == []
+        assert list(reader.step_blocks()) == []
+    assert len(some) == 8
+    assert {(one.update_norm, one.cosine, one.block) for one in some} == {(None, None, None)}
+
+
+class Rounded(Identity):
+    """A lossy codec: half precision."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"id": "rounded"}
+
+    @property
+    def lossless(self) -> bool:
+        return False
+
+    def encode(self, update: Update) -> bytes:
+        require_finite(update)
+        return super().encode({name: tensor.half() for name, tensor in update.items()})
+
+    def decode(self, data: bytes) -> dict[str, Tensor]:
+        return {name: tensor.float() for name, tensor in super().decode(data).items()}
+
+
+@pytest.fixture
+def rounded() -> Iterator[None]:
+    register("rounded", lambda argument: Rounded())
+    yield
+    unregister("rounded")
+
+
+@pytest.mark.usefixtures("rounded")
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_updates_go_through_their_codec(executor: str, tmp_path: Path) -> None:
+    """What is aggregated and recorded is what arrives; the bytes are those that were sent."""
+    plain, coded = Spy(), Spy()
+    run(small({"train.rounds": 1}, executor=executor), hook=plain)
+    result = run(small({"train.rounds": 1, "codec.up": "rounded"}, executor=executor), tmp_path, hook=coded)
+    for client, update in coded.updates[0].items():
+        assert torch.equal(update, plain.updates[0][client].half().float())
+    with recorded(tmp_path) as reader:
+        some = reader.participations()
+    assert all(2 * (one.wire_bytes_up or 0) < 1.6 * (one.wire_bytes_down or 0) for one in some)
+    assert sum(one.wire_bytes_up or 0 for one in some) == result.bytes_up
+    assert all(one.update_norm == pytest.approx(float(coded.updates[0][one.client].norm()), rel=1e-5) for one in some)
+
+
+@pytest.mark.usefixtures("rounded")
+def test_models_go_through_their_codec(tmp_path: Path) -> None:
+    """Clients train what arrives, and what they received is told apart from the global model."""
+    run(small({"train.rounds": 1, "codec.down": "rounded"}), tmp_path)
+    assert run(small({"codec.down": "rounded"})).weights_sha256 != run(small()).weights_sha256
+    with recorded(tmp_path) as reader:
+        some, (only,) = reader.participations(), reader.rounds()
+    assert len({one.received for one in some}) == 1
+    assert some[0].received != only.fingerprint
+    assert all((one.wire_bytes_down or 0) < 0.8 * (one.wire_bytes_up or 0) for one in some)
+
+
+@pytest.mark.usefixtures("rounded")
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_update_that_cannot_be_sent_costs_its_client(executor: str, tmp_path: Path) -> None:
+    """A lossy codec refuses NaN: a failure that names the layer, and the round goes on without it."""
+    faults = [{"kind": "nan-update", "clients": [2]}]
+    changes = {"train.clients_per_round": 6, "codec.up": "rounded", "faults": faults}
+    result = run(small(changes, executor=executor), tmp_path)
+    assert result.failed == 2
+    assert result.loss is not None
+    assert math.isfinite(result.loss)
+    with recorded(tmp_path) as reader:
+        failures, mine = reader.failures(), reader.participations(client="2")
+    assert {(one.client, one.stage, one.kind) for one in failures} == {("2", "encode", "CodecError")}
+    assert all("values that are not finite" in one.message for one in failures)
+    assert [one.outcome for one in mine] == [Outcome.FAILED] * 2
+
+
+@pytest.mark.usefixtures("rounded")
+def test_a_model_that_cannot_be_sent_ends_the_run() -> None:
+    """With the round and the reason."""
+    faults = [{"kind": "nan-update", "clients": [2]}]
+    changes = {"train.clients_per_round": 6, "codec.down": "rounded", "faults": faults}
+    with pytest.raises(TrainingError, match="round 1: the global model cannot be sent: layer '3"):
+        run(small(changes))
