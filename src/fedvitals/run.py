@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsInt
 
 from fedvitals.capture import context
 from fedvitals.capture.clients import ClientSession
@@ -156,7 +156,7 @@ class Run:
         return RoundSession(self.recorder, self._round, model)
 
     @harmless_or(NoClient())
-    def client(self, client: Any, *, base: int | None = None, samples: int | None = None) -> ClientSession:
+    def client(self, client: Any, *, base: int | None = None, samples: SupportsInt | None = None) -> ClientSession:
         """A participation outside of rounds: trained from version `base` of the model, as `version()` gave it."""
         name = str(client)
         latest = self.recorder.latest_version

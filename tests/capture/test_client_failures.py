@@ -26,10 +26,10 @@ def broken_loader() -> Iterator[int]:
 def test_a_failure_is_kept_and_raised_again_unchanged() -> None:
     """The same exception object; who, where, when and with which shapes."""
     mine = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-    with breaks(RuntimeError) as caught, round_of(number=4) as rnd, rnd.client(7) as c:
+    with breaks(RuntimeError) as broken, round_of(number=4) as rnd, rnd.client(7) as c:
         for _ in c.batches([{"x": torch.zeros(2, 3), "y": torch.zeros(2, dtype=torch.int64)}]):
             raise mine
-    assert caught == [mine]
+    assert broken.caught is mine
     assert mine.__context__ is None
     found = failure()
     assert (found.stage, found.kind, found.message) == ("train", "RuntimeError", str(mine))

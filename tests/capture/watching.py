@@ -115,13 +115,17 @@ def in_python(code: str, *arguments: str, **environment: str) -> subprocess.Comp
     )
 
 
-@contextmanager
-def breaks(kind: type[BaseException]) -> Iterator[list[BaseException]]:
-    """A training that must break, with this; gives what it broke with."""
-    caught: list[BaseException] = []
-    try:
-        yield caught
-    except kind as error:
-        caught.append(error)
-        return
-    raise AssertionError(f"no {kind.__name__} came out of it")
+class breaks:  # noqa: N801  # reads as `pytest.raises` does
+    """A training that must break, with this; what it broke with is in `caught`."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+        self.caught: BaseException | None = None
+
+    def __enter__(self) -> breaks:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        assert kind is not None, f"no {self.kind.__name__} came out of it"
+        self.caught = error
+        return issubclass(kind, self.kind)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, SupportsInt, TypeVar
 
 from fedvitals.capture import context
 from fedvitals.capture.attributes import as_json
@@ -70,7 +70,7 @@ class ClientSession:
             self.recorder.governor.review()
 
     @harmless_or(NO_SPAN)
-    def phase(self, /, name: str, *, bytes: int | None = None, **attributes: Any) -> Timed:
+    def phase(self, /, name: str, *, bytes: SupportsInt | None = None, **attributes: Any) -> Timed:
         """Time a phase of the client's work; `bytes` are what went over the wire in it."""
         count = whole(bytes)
         if count is not None:
@@ -106,7 +106,7 @@ class ClientSession:
         *,
         loss: Any = None,
         accuracy: Any = None,
-        wire_bytes: int | None = None,
+        wire_bytes: SupportsInt | None = None,
         **metrics: Any,
     ) -> None:
         """Hand over the trained model: a state dict, a module or a list of arrays. The first one counts."""
@@ -143,6 +143,7 @@ class ClientSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stop_watching()
         self._end(error)
         token, self._token = self._token, None
         context.leave(token)
@@ -152,8 +153,6 @@ class ClientSession:
         draft = self.draft
         draft.end_ns = self.recorder.now()
         draft.peak_memory_bytes = peak_rss_bytes()
-        self._watch.end_step()
-        self._finish_watching()
         if not self._submitted:
             self._settle_version()
         if error is not None:
@@ -163,6 +162,12 @@ class ClientSession:
             self._fail(stage, type(error).__name__, message_of(error), traceback_of(error))
         self._at_hand.clear()  # the last batch and the model are not ours to keep alive
         self._write()
+
+    @harmless
+    def _stop_watching(self) -> None:
+        """First of all: whatever goes wrong afterwards, no hook stays behind."""
+        self._watch.end_step()
+        self._finish_watching()
 
     def _write(self) -> None:
         if self._submitted and self._buffer is not None:

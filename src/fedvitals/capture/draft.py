@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, SupportsInt
 
 from fedvitals.capture.attributes import as_json
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome, Participation
@@ -21,7 +21,7 @@ class Draft:
     round: int
     base_version: int
     start_ns: int
-    samples: int | None = None
+    samples: SupportsInt | None = None
     end_ns: int = 0
     outcome: Outcome = Outcome.USED
     staleness: int | None = None

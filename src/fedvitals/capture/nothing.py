@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, SupportsInt, TypeVar
 
 C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -74,7 +74,7 @@ _COHORT = NoCohort()
 class NoRound:
     number = -1
 
-    def client(self, client: Any, *, samples: int | None = None) -> NoClient:
+    def client(self, client: Any, *, samples: SupportsInt | None = None) -> NoClient:
         return _CLIENT
 
     def cohort(self, ids: Any, **values: Any) -> NoCohort:

@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedvitals.capture.failures import in_words, mark
@@ -169,12 +170,14 @@ class Recorder:
         return self._pending
 
     def flush(self) -> None:
-        """Summarise what waits, at once."""
-        if self._pending is not None:
-            self._pending.flush()
-        if self._models is not None:
-            self._models.flush()
-        self._sink.nudge()
+        """Summarise what waits, at once, and have it written."""
+        try:
+            if self._pending is not None:
+                self._pending.flush()
+        finally:
+            if self._models is not None:
+                self._models.flush()
+            self._sink.nudge()
 
     def spent(self, ns: int) -> None:
         self.governor.spent_ns += ns
@@ -197,25 +200,30 @@ class Recorder:
         self._logs.remove()
         if self._printing is not None:
             logging.getLogger().removeHandler(self._printing)
-        self._finish_tensors()
-        if self.settings.resources_every_s:
-            self._sample_resources()
-        try:
-            self.run = replace(self.run, status=status, ended_ns=self.now(), health=self.health() | (health or {}))
-            self.emit([self.run])
-            if not self._sink.close(self.settings.close_timeout_s):
-                log.warning("fedvitals gave up waiting for the disk; the end of run %s may be missing", self.run.id)
-        except Exception as error:
-            self.trouble("close", error)
+        for last in (self._finish_tensors, partial(self._end, status, health or {}), self._close_sink):
+            try:
+                last()
+            except Exception as error:  # a fault in one must not keep the run from ending
+                self.trouble("close", error)
 
     def _finish_tensors(self) -> None:
-        """What is left to summarise; a fault in it must not keep the run from ending."""
+        """What is left to summarise."""
+        self.flush()
+        if self._models is not None:
+            self._models.close()
+
+    def _end(self, status: Status, health: dict[str, Any]) -> None:
+        self.run = replace(self.run, status=status, ended_ns=self.now(), health=health)
         try:
-            self.flush()
-            if self._models is not None:
-                self._models.close()
-        except Exception as error:
-            self.trouble("close", error)
+            if self.settings.resources_every_s:
+                self._sample_resources()
+            self.run = replace(self.run, health=self.health() | health)
+        finally:
+            self.emit([self.run])
+
+    def _close_sink(self) -> None:
+        if not self._sink.close(self.settings.close_timeout_s):
+            log.warning("fedvitals gave up waiting for the disk; the end of run %s may be missing", self.run.id)
 
     def health(self) -> dict[str, Any]:
         return {

@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsInt
 
 from fedvitals.capture.clients import ClientSession
 from fedvitals.capture.draft import Draft
@@ -64,7 +64,7 @@ def make_ticket(rnd: RoundSession, client: str) -> bytes:
     return json.dumps(words, separators=(",", ":")).encode()
 
 
-def client_session(ticket: bytes, *, model: Any = None, samples: int | None = None) -> RemoteClient | NoClient:
+def client_session(ticket: bytes, *, model: Any = None, samples: SupportsInt | None = None) -> RemoteClient | NoClient:
     """Record on the client's side. A ticket that can't be read gives a session that records nothing."""
     try:
         settings = resolve()
@@ -79,7 +79,7 @@ def client_session(ticket: bytes, *, model: Any = None, samples: int | None = No
 class RemoteClient(ClientSession):
     """A ClientSession whose records go into a message instead of a store."""
 
-    def __init__(self, words: dict[str, Any], settings: Settings, model: Any, samples: int | None) -> None:
+    def __init__(self, words: dict[str, Any], settings: Settings, model: Any, samples: SupportsInt | None) -> None:
         own = replace(settings, **_asked(words))
         self._words = words
         self._sink = MemorySink()

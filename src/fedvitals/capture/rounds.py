@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsInt
 
 from fedvitals.capture import context
 from fedvitals.capture.attributes import as_json
@@ -43,7 +43,7 @@ class RoundSession:
         self._selected = 0
 
     @harmless_or(NoClient())
-    def client(self, client: Any, *, samples: int | None = None) -> ClientSession:
+    def client(self, client: Any, *, samples: SupportsInt | None = None) -> ClientSession:
         """One client of this round; failures inside it are kept and raised again unchanged."""
         name = str(client)
         draft = Draft(
@@ -96,7 +96,7 @@ class RoundSession:
         accuracy: Any = None,
         client: Any = None,
         split: str = "test",
-        samples: int | None = None,
+        samples: SupportsInt | None = None,
         **metrics: Any,
     ) -> None:
         """What an evaluation found: of the global model, or on one client's own rows."""
