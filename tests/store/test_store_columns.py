@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedvitals.errors import StoreError
-from fedvitals.store import columns
+from fedvitals.store import column_reader, columns
 from fedvitals.store.awkward import FLOATS, INTEGERS, TEXTS, same
 from fedvitals.store.seen import Seen
 
@@ -39,10 +39,10 @@ def test_what_was_packed_comes_back(
     """All columns come back as they were, and so does each row alone; numbers of any size included."""
     types, rows = table
     packed = columns.pack(list(zip(*rows, strict=True)), types, quick=quick)
-    found = list(zip(*columns.unpack(packed, len(rows), len(types)), strict=True))
+    found = list(zip(*column_reader.unpack(packed, len(rows), len(types)), strict=True))
     assert same(found, rows)
     places = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=4))
-    some = columns.unpack_rows(packed, len(rows), len(types), places)
+    some = column_reader.unpack_rows(packed, len(rows), len(types), places)
     assert same([tuple(row) for row in some], [rows[place] for place in places])
 
 
@@ -56,9 +56,9 @@ def test_damage_is_an_error_or_harmless(table: tuple[list[str], list[tuple[Any, 
         packed[place] = data.draw(st.integers(0, 255))
     broken = bytes(packed[: data.draw(st.integers(0, len(packed)))])
     with suppress(StoreError):
-        assert len(columns.unpack(broken, len(rows), len(types))) == len(types)
+        assert len(column_reader.unpack(broken, len(rows), len(types))) == len(types)
     with suppress(StoreError):
-        assert len(columns.unpack_rows(broken, len(rows), len(types), [0])) == 1
+        assert len(column_reader.unpack_rows(broken, len(rows), len(types), [0])) == 1
 
 
 def blob(header: object, body: bytes = b"") -> bytes:
@@ -87,9 +87,9 @@ def blob(header: object, body: bytes = b"") -> bytes:
 def test_hostile_blocks_are_refused(data: bytes) -> None:
     """Headers that lie about kinds, places or lengths are refused."""
     with pytest.raises(StoreError, match="damaged"):
-        columns.unpack(data, 1, 1)
+        column_reader.unpack(data, 1, 1)
     with pytest.raises(StoreError, match="damaged"):
-        columns.unpack_rows(data, 1, 1, [0])
+        column_reader.unpack_rows(data, 1, 1, [0])
 
 
 def test_a_row_outside_is_refused() -> None:
@@ -97,7 +97,7 @@ def test_a_row_outside_is_refused() -> None:
     packed = columns.pack([(1, 2, 300)], ["INTEGER"])
     for place in (-1, 3):
         with pytest.raises(StoreError):
-            columns.unpack_rows(packed, 3, 1, [place])
+            column_reader.unpack_rows(packed, 3, 1, [place])
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_columns_take_no_more_than_they_need(column: list[Any], sql_type: str, m
     """Constant columns cost a few bytes in all; others the smallest kind that holds them exactly."""
     packed = columns.pack([column], [sql_type])
     assert len(packed) <= most + 100
-    assert same(list(columns.unpack(packed, len(column), 1)[0]), column)
+    assert same(list(column_reader.unpack(packed, len(column), 1)[0]), column)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), max_size=60), st.integers(0, 5), st.integers(0, 12))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fedvitals.errors import StoreError
-from fedvitals.store import columns
+from fedvitals.store import column_reader, columns
 from fedvitals.store.schema import TABLES
 from fedvitals.store.schema import columns as fields_of
 from fedvitals.store.seen import Seen
@@ -173,7 +173,7 @@ def _unpacked(
 ) -> Iterator[Block]:
     for some in _pages(heads):
         for (_, keys), data in zip(some, _contents(connection, kind, [block for block, _ in some]), strict=True):
-            yield keys, columns.unpack(data, len(keys), len(kind.sql_types))
+            yield keys, column_reader.unpack(data, len(keys), len(kind.sql_types))
 
 
 def _pages(items: Sequence[Item], page: int = 64) -> Iterator[Sequence[Item]]:
@@ -208,4 +208,4 @@ def read_client(connection: sqlite3.Connection, client: int) -> Iterator[list[An
         wanted.setdefault(index, []).append(place)
     for some in _pages(list(wanted)):
         for index, data in zip(some, _contents(connection, kind, [heads[index][0] for index in some]), strict=True):
-            yield from columns.unpack_rows(data, heads[index][1], len(kind.sql_types), wanted[index])
+            yield from column_reader.unpack_rows(data, heads[index][1], len(kind.sql_types), wanted[index])

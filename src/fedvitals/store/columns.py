@@ -1,10 +1,9 @@
-"""Named tuples by the hundred -> one compact blob -> the same tuples.
+"""Named tuples by the hundred -> one compact blob. The way back is in column_reader.py.
 
 A blob is the length of its header, the header (JSON), the numbers of all rows one row after the other, a bit a row for
 columns with holes, and the columns kept as JSON. A column that is always empty or always the same takes a place in the
 header alone; text that repeats is a number there; whole numbers are kept as their distance from the smallest, in as few
-bytes as that needs; floats as float32 where that loses nothing. Everything is checked when read: the file may come from
-anywhere.
+bytes as that needs; floats as float32 where that loses nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, starmap
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from fedvitals.errors import StoreError
 from fedvitals.store.plain import plain
 
 if TYPE_CHECKING:
@@ -25,15 +23,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_ROWS = 4096
-_LENGTH = struct.Struct("<I")
+LENGTH = struct.Struct("<I")
 _DTYPES = {"B": "<u1", "H": "<u2", "I": "<u4", "q": "<i8", "f": "<f4", "d": "<f8"}
 _UNSIGNED = (("B", 1 << 8), ("H", 1 << 16), ("I", 1 << 32))
 
-_SCALARS = frozenset((str, int, float, bool, type(None)))
-_decode = json.JSONDecoder().decode
-
 Column = Sequence[Any]
-Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -62,7 +56,7 @@ class _Draft:
         )
         parts = (*flat, self.words, self.holes, self.lengths)
         header = json.dumps(parts, separators=(",", ":")).encode()
-        return b"".join((_LENGTH.pack(len(header)), header, self._matrix(), *self.bits, *self.texts))
+        return b"".join((LENGTH.pack(len(header)), header, self._matrix(), *self.bits, *self.texts))
 
     def _matrix(self) -> bytes:
         if self.rows_of_numbers is not None:
@@ -80,6 +74,14 @@ def _row_type(codes: str) -> np.dtype[Any]:
     import numpy as np
 
     return np.dtype([(str(index), _DTYPES[code]) for index, code in enumerate(codes)])
+
+
+@lru_cache(maxsize=256)
+def row_struct(codes: str) -> struct.Struct:
+    """The numbers of one row."""
+    if not set(codes) <= set(_DTYPES):
+        raise ValueError("unknown kind of number")
+    return struct.Struct("<" + codes)
 
 
 def pack(columns: Sequence[Column], sql_types: Sequence[str], *, quick: bool = False) -> bytes:
@@ -111,7 +113,7 @@ def _packed_as_they_are(draft: _Draft, integers: dict[int, Column], floats: dict
     codes = "q" * len(integers) + "d" * len(floats)
     numbers = integers | floats
     try:
-        packed = b"".join(starmap(_row_struct(codes).pack, zip(*numbers.values(), strict=True)))
+        packed = b"".join(starmap(row_struct(codes).pack, zip(*numbers.values(), strict=True)))
     except struct.error:
         return False
     draft.codes, draft.rows_of_numbers = codes, packed
@@ -203,114 +205,3 @@ def _bits(column: Column) -> bytes:
     """A bit a row, set where there is a value."""
     number = int("".join("0" if value is None else "1" for value in reversed(column)), 2)
     return number.to_bytes((len(column) + 7) // 8, "little")
-
-
-@dataclass(frozen=True, slots=True)
-class _Blob:
-    """A blob whose header was read."""
-
-    data: bytes
-    rows: int
-    start: int  # of the numbers
-    template: list[Any]  # a row with the constant columns filled in
-    row: struct.Struct
-    places: list[int]  # the columns of the numbers
-    bases: list[int]
-    words: list[tuple[int, list[Any]]]
-    punched: list[tuple[int, int]]  # column with holes, its bits as one number
-    texts: list[tuple[int, list[Any]]]
-
-
-def unpack(data: bytes, rows: int, width: int) -> list[Column]:
-    """The columns of a blob that holds `width` of them, `rows` long."""
-    return _checked(_all_columns, data, rows, width)
-
-
-def unpack_rows(data: bytes, rows: int, width: int, places: Sequence[int]) -> list[list[Any]]:
-    """Some rows of a blob, without unpacking the others."""
-    return _checked(lambda blob: [_one_row(blob, place) for place in places], data, rows, width)
-
-
-def _checked(read: Callable[[_Blob], Result], data: bytes, rows: int, width: int) -> Result:
-    try:
-        return read(_opened(data, rows, width))
-    except (struct.error, ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
-        raise StoreError(f"a block of records is damaged ({error}): restore the run from a copy") from error
-
-
-def _opened(data: bytes, rows: int, width: int) -> _Blob:
-    (length,) = _LENGTH.unpack_from(data)
-    if not 0 < rows <= MAX_ROWS or length > len(data):
-        raise ValueError(f"{rows} rows, header of {length} bytes")
-    start = _LENGTH.size + length
-    same, values, codes, places, bases, words, holes, lengths = _decode(data[_LENGTH.size : start].decode())
-    _check_scalars(values)
-    template = [None] * width
-    for index, value in zip(same, values, strict=True):
-        template[index] = value
-    row = _row_struct(codes)
-    offset, size = start + row.size * rows, (rows + 7) // 8
-    punched = []
-    for index in holes:
-        punched.append((index, int.from_bytes(data[offset : offset + size], "little")))
-        offset += size
-    texts = []
-    for index, size in lengths:
-        texts.append((index, _values(data[offset : offset + size], rows)))
-        offset += size
-    if offset != len(data):
-        raise ValueError(f"{len(data)} bytes instead of {offset}")
-    return _Blob(data, rows, start, template, row, places, bases, words, punched, texts)
-
-
-def _one_row(blob: _Blob, place: int) -> list[Any]:
-    if not 0 <= place < blob.rows:
-        raise IndexError(f"row {place} of {blob.rows}")
-    found = blob.template.copy()
-    numbers = blob.row.unpack_from(blob.data, blob.start + blob.row.size * place)
-    for index, base, value in zip(blob.places, blob.bases, numbers, strict=True):
-        found[index] = base + value
-    for index, words in blob.words:
-        found[index] = words[found[index]]
-    for index, bits in blob.punched:
-        if not bits >> place & 1:
-            found[index] = None
-    for index, values in blob.texts:
-        found[index] = values[place]
-    return found
-
-
-def _all_columns(blob: _Blob) -> list[Column]:
-    rows = blob.rows
-    columns: list[Column] = [(value,) * rows for value in blob.template]
-    if blob.places:
-        numbers = blob.row.iter_unpack(memoryview(blob.data)[blob.start : blob.start + blob.row.size * rows])
-        for index, base, column in zip(blob.places, blob.bases, zip(*numbers, strict=True), strict=True):
-            columns[index] = [base + value for value in column] if base else column
-    for index, words in blob.words:
-        columns[index] = [words[number] for number in columns[index]]
-    for index, bits in blob.punched:
-        columns[index] = [value if bits >> place & 1 else None for place, value in enumerate(columns[index])]
-    for index, values in blob.texts:
-        columns[index] = values
-    return columns
-
-
-@lru_cache(maxsize=256)
-def _row_struct(codes: str) -> struct.Struct:
-    if not set(codes) <= set(_DTYPES):
-        raise ValueError("unknown kind of number")
-    return struct.Struct("<" + codes)
-
-
-def _values(body: bytes, rows: int) -> list[Any]:
-    values = _decode(body.decode())
-    if not isinstance(values, list) or len(values) != rows:
-        raise ValueError(f"{rows} values were expected")
-    _check_scalars(values)
-    return values
-
-
-def _check_scalars(values: list[Any]) -> None:
-    if not {type(value) for value in values} <= _SCALARS:
-        raise TypeError("a value that is neither text nor a number")
