@@ -182,5 +182,5 @@ def test_without_fork_several_workers_are_refused(monkeypatch: pytest.MonkeyPatc
 def test_batch_norm_cannot_train_on_one_row(executor: str) -> None:
     """Torch refuses a batch of one row there: its clients fail with torch's own words."""
     changes = {"data.rows": 1, "data.partition": "natural", "data.min_rows": 1, "model.norm": "batch"}
-    with pytest.raises(TrainingError, match=r"all 4 clients failed.*ValueError: Expected more than 1 value per channel"):
+    with pytest.raises(TrainingError, match=r"all 4 clients failed.*ValueError: Expected more than 1 value"):
         run(small(changes, executor=executor))
