@@ -27,8 +27,8 @@ SMALL_CHUNK = 50  # clients of a small dense model: two chunks of a cohort of 10
 CHUNK_BYTES = 64 * 2**20  # weights, gradients and activations of a chunk, roughly
 
 
-# Clients a second on one core, as a batch against one by one (`fedvitals bench batching`): dense models 1.2 to 20 times,
-# GRUs 2 to 2.7 times, convolutions 1.3 to 2.2 times over 8 x 8 pixels and 0.7 to 0.9 times over 28 x 28.
+# Clients a second on one core, as a batch against one by one (`fedvitals bench batching`): dense models 1.2 to 20
+# times, GRUs 2 to 2.7 times, convolutions 1.3 to 2.2 times over 8 x 8 pixels and 0.7 to 0.9 times over 28 x 28.
 PAYS = ("mlp", "logistic", "gru")
 MOST_PIXELS = 256
 

@@ -100,7 +100,7 @@ def _cnn(spec: ModelSpec, federation: Federation) -> nn.Sequential:
         if min(height, width) >= 2:
             layers.append(nn.MaxPool2d(2))
             height, width = height // 2, width // 2
-        layers.append(nn.ReLU())  # after pooling: the same values, since both keep the order, from a quarter of the work
+        layers.append(nn.ReLU())  # after pooling: both keep the order, so it is the same from a quarter of the work
         inputs = size
     dense = _dense(inputs * height * width, spec.hidden, federation.classes, spec.dropout)
     return nn.Sequential(*layers, nn.Flatten(), *dense)
