@@ -5,6 +5,7 @@ Loads neither torch nor numpy, so a command can refuse a bad job before it has p
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -28,6 +29,7 @@ from fedvitals.train.sections import (
 
 MAX_FILE_BYTES = 1_000_000
 MAX_SEED = 2**63 - 1
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 SECTIONS: Mapping[str, type[Section]] = {
     one.title: one
     for one in (DataSpec, ModelSpec, TrainSpec, ServerSpec, CodecSpec, NetworkSpec, ExecuteSpec, ObserveSpec)
@@ -205,9 +207,11 @@ def _default_name(source: object) -> str:
 def _check_name(name: object) -> None:
     if type(name) is not str:
         raise JobError(f"name = {shown(name)} should be text")
-    plain = name.isprintable() and name == name.strip() and 0 < len(name) <= 100
-    if not plain or any(bad in name for bad in ("/", "\\", "..")):
-        raise JobError(f"name = {shown(name)} should be a plain name: 1 to 100 characters, no slash and no `..`")
+    # What the store takes as the name of a run: a job must not train for an hour and then have no place to go.
+    if not PLAIN_NAME.fullmatch(name) or ".." in name:
+        raise JobError(
+            f"name = {shown(name)} should be a plain name: 1 to 100 letters, digits, '.', '_' and '-', no '..'"
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:
