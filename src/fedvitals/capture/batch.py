@@ -142,7 +142,8 @@ class CohortBatch:
         values: dict[str, Any] = {"outcome": Outcome.USED.value, "attributed": 0}
         values |= {name: _part(column, part) for name, column in self.columns.items()}
         values |= {"client": self.clients[part], "attempt": self.attempts[part], "round": self.round}
-        values |= {"base_version": self.base_version} | self._loss_columns(part)
+        values |= {"base_version": self.base_version}
+        values = self._loss_columns(part) | values  # a loss that was told goes before the mean of its steps
         if findings is not None:
             values |= findings._asdict() | {"block_row": range(findings.first_row, findings.first_row + count)}
         columns: list[Iterable[Any]] = [_NOTHING] * len(PLACES)
@@ -154,11 +155,12 @@ class CohortBatch:
     def _only(self, findings: Findings | None) -> Participation:
         """A cohort of one, without the machinery of columns: executors that train one by one report like this."""
         values = {name: _first(column) for name, column in self.columns.items()}
-        losses = [] if self.step_losses is None else self.step_losses[0].tolist()
+        losses = [] if self.step_losses is None else self.step_losses_of(slice(0, 1))[0].tolist()
         if losses:
             first = losses[:FIRST_STEPS]
             values["steps"], values["last_loss"] = len(losses), losses[-1]
-            values["loss"], values["first_loss"] = sum(losses) / len(losses), sum(first) / len(first)
+            values["first_loss"] = sum(first) / len(first)
+            values.setdefault("loss", sum(losses) / len(losses))
             values["bad_step"] = next((i for i, loss in enumerate(losses) if not isfinite(loss)), None)
         if findings is not None:
             values["update_norm"], values["cosine"] = findings.update_norm[0], findings.cosine[0]
@@ -178,11 +180,12 @@ class CohortBatch:
         counts = np.maximum(steps, 1)
         first = np.minimum(counts, FIRST_STEPS)
         bad = taken & ~np.isfinite(losses)
+        idle = steps == 0
         return {
             "steps": steps.tolist(),
-            "loss": (present.sum(1) / counts).tolist(),
-            "first_loss": (present[:, :FIRST_STEPS].sum(1) / first).tolist(),
-            "last_loss": losses[np.arange(len(steps)), counts - 1].tolist(),
+            "loss": _but(idle, present.sum(1) / counts),
+            "first_loss": _but(idle, present[:, :FIRST_STEPS].sum(1) / first),
+            "last_loss": _but(idle, losses[np.arange(len(steps)), counts - 1]),
             "bad_step": [int(row.argmax()) if row.any() else None for row in bad] if bad.any() else None,
         }
 
@@ -197,6 +200,12 @@ class CohortBatch:
     def gradients(self) -> Iterable[GradientRows]:
         taken, self.sampled = self.sampled, []
         return taken
+
+
+def _but(idle: np.ndarray, values: np.ndarray) -> list[Any]:
+    """The values, None for clients that took no step."""
+    found: list[Any] = values.tolist()
+    return [None if none else value for none, value in zip(idle, found, strict=True)] if idle.any() else found
 
 
 def _first(column: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvitals.capture.batch import PHASE_COLUMNS, CohortBatch, GradientRows
-from fedvitals.capture.draft import kept_apart
+from fedvitals.capture.draft import bracket, kept_apart
 from fedvitals.capture.harmless import harmless
 from fedvitals.capture.resources import peak_rss_bytes
 from fedvitals.capture.tensors import Row, gradient_statistics
@@ -102,10 +102,14 @@ class CohortSession:
         self.submitted = True
         if step_losses is None and self._losses:
             step_losses = np.stack([np.asarray(_host(loss), np.float32) for loss in self._losses], axis=1)
+        if step_losses is not None and steps is None:
             steps = np.full(len(self.ids), step_losses.shape[1])
-        values = self._common() | {PHASE_COLUMNS[phase]: value for phase, value in (phases_s or {}).items()} | columns
-        if losses is not None and step_losses is None:
+        values = self._common() | _phase_columns(phases_s or {}) | columns
+        if losses is not None:
             values["loss"] = np.asarray(_host(losses), np.float64)
+        if step_losses is None and self._sampled:
+            values |= self._bad_steps()
+        self._drop_misfits(values)
         batch = CohortBatch(
             clients=self.ids,
             attempts=self.attempts,
@@ -121,6 +125,24 @@ class CohortSession:
         except ValueError as error:  # what is known beside the update is kept all the same
             failure = Failure(self.recorder.now(), "submit", "shape mismatch", str(error), self._round)
             self.recorder.emit([failure, *batch.records(slice(0, len(batch)), None)])
+
+    def _bad_steps(self) -> dict[str, Any]:
+        """Where no losses were told, sampled gradients say between which steps a client went bad."""
+        seen: dict[str, tuple[list[int], list[Any]]] = {name: ([], []) for name in self.ids}
+        for rows in self._sampled:
+            for name, step, stats in zip(rows.clients, rows.steps, rows.stats, strict=True):
+                seen[name][0].append(step)
+                seen[name][1].append(stats[:, 0])
+        found = [bracket(steps, np.array(norms)) for steps, norms in seen.values()]
+        return {"good_step": [good for good, _ in found], "bad_step": [bad for _, bad in found]}
+
+    def _drop_misfits(self, values: dict[str, Any]) -> None:
+        """A column of another length than the cohort would cut it short."""
+        for name, column in values.items():
+            if isinstance(column, list | tuple | np.ndarray) and np.shape(column)[:1] != (len(self.ids),):
+                values[name] = None
+                found = f"{name} has {np.size(column)} values for {len(self.ids)} clients"
+                self.recorder.trouble("CohortSession.submit", ValueError(found))
 
     def _updates(self, stacked_states: Mapping[str, Any] | Row | None) -> Row:
         if stacked_states is None:
@@ -149,6 +171,10 @@ class CohortSession:
             "received": reference.fingerprint,
             "attributed": 1,
         }
+
+
+def _phase_columns(phases_s: Mapping[str, Any]) -> dict[str, Any]:
+    return {PHASE_COLUMNS.get(phase, "other_s"): value for phase, value in phases_s.items()}
 
 
 def _host(values: Any) -> Any:
