@@ -185,6 +185,30 @@ class Turned:
         self._executor.close()
 
 
+class UnspeakableError(Exception):
+    """Raises when asked what it says."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [UnspeakableError(), ValueError("x" * 10**6)], ids=["unspeakable", "endless"])
+def test_whatever_a_client_raises_is_bounded(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that cannot be written down is a failure of its client all the same."""
+    training = Training.prepare(small(ALL))
+
+    def stumble(*_: object) -> Tensor:
+        raise error
+
+    assert isinstance(training.executor, local.SequentialExecutor)
+    monkeypatch.setattr(training.executor._trainer.model.module, "forward", stumble)
+    (failed,) = training.executor.run([_work(0)], training.model.weights.clone(), {})
+    assert isinstance(failed, Failed)
+    assert failed.kind == type(error).__name__
+    assert 0 < len(failed.message) <= 2000
+    assert failed.traceback is None or len(failed.traceback) <= 32768
+
+
 def test_a_client_that_raises_is_kept_and_left_out(tmp_path: Path) -> None:
     """Its failure has the traceback, its participation the outcome, and the round goes on without it."""
     changes = {**ALL, "model.kind": "own_models:refusing", "faults": [{"kind": "nan-batch", "clients": [2]}]}

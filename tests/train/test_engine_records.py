@@ -239,3 +239,10 @@ def test_the_servers_phases_are_spans(taken: Recorded) -> None:
         assert [name for _, name in spans] == ["select", "aggregate", "evaluate"]
     assert taken.failures == []
     assert [(one.selected, one.used, one.failed, one.error) for one in taken.rounds] == [(4, 4, 0, None)] * 3
+
+
+def test_chunks_of_one_keep_their_numbers(tmp_path: Path) -> None:
+    """Results that are handled together are still told apart."""
+    taken = Recorded(small({"train.rounds": 1, "execute.chunk": 1}, executor="vectorised"), tmp_path)
+    assert sorted((one.chunk, one.slot) for one in taken.participations) == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    assert {one.attributed for one in taken.participations} == {1}

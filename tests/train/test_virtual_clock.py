@@ -89,7 +89,7 @@ def test_a_client_that_never_answers_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_times_are_the_same_twice_and_on_every_executor(executor: str, tmp_path: Path) -> None:
-    """Rounds, participations, spans and evaluations: to the nanosecond."""
+    """Rounds, participations, spans and evaluations: to the nanosecond. A reckoned time is nobody's share."""
     job = small({**EVERYONE, "faults": SLOW})
     run(job, tmp_path / "plain")
     for folder in ("once", "twice"):
@@ -99,7 +99,8 @@ def test_times_are_the_same_twice_and_on_every_executor(executor: str, tmp_path:
 
 def _times(folder: Path) -> list[tuple[Any, ...]]:
     with recorded(folder) as reader:
-        clients = sorted((one.round, one.client, one.start_ns, one.end_ns) for one in reader.participations())
+        some = reader.participations()
+        clients = sorted((one.round, one.client, one.start_ns, one.end_ns, one.attributed) for one in some)
         rounds = [(one.number, one.start_ns, one.end_ns) for one in reader.rounds()]
         spans = sorted((one.name, one.start_ns, one.end_ns) for one in reader.spans())
         judged = [(one.round, one.at_ns) for one in reader.evaluations()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fedvitals.capture.failures import message_of, traceback_of
 from fedvitals.errors import CodecError, TrainingError
 from fedvitals.faults.work import LocalWork
 from fedvitals.train.hooks import RoundUpdates
@@ -166,9 +166,9 @@ class Collector:
             for slot in range(len(trained.works)):
                 self._arrive(part(trained, [slot]))
             return
-        text = "".join(traceback.format_exception(error))
+        kind, message, text = type(error).__name__, message_of(error), traceback_of(error)
         times = trained.start_ns[0], trained.end_ns[0]
-        self._fail(Failed(trained.works[0], "encode", type(error).__name__, str(error), text, *times))
+        self._fail(Failed(trained.works[0], "encode", kind, message, text, *times))
 
     def _record(
         self, trained: Trained, arrived: Tensor, sizes: list[int], down: list[int], times: Mapping[str, Any]
@@ -191,7 +191,7 @@ class Collector:
             executor=self._training.executor.name,
             chunk=trained.chunk,
             slot=list(trained.slots),
-            attributed=int(trained.attributed),
+            attributed=int(trained.attributed and not self._times.virtual),
             peak_memory_bytes=trained.peak_memory_bytes,
             **columns,
         )

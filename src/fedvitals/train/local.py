@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedvitals.capture.failures import message_of, traceback_of
 from fedvitals.capture.resources import peak_rss_bytes
 from fedvitals.capture.tensors import gradient_statistics
 from fedvitals.faults.work import LocalWork
@@ -69,9 +69,8 @@ class LocalTrainer:
                 return _silent(work, start_ns)
             return self._train(work, weights, integers, start_ns)
         except Exception as error:
-            text = traceback.format_exc()
-            end_ns = time.perf_counter_ns()
-            return Failed(work, "train", type(error).__name__, str(error), text, start_ns, end_ns)
+            kind, message, text = type(error).__name__, message_of(error), traceback_of(error)
+            return Failed(work, "train", kind, message, text, start_ns, time.perf_counter_ns())
 
     def _train(self, work: LocalWork, weights: Tensor, integers: Mapping[str, Tensor], start_ns: int) -> Trained:
         if work.error is not None:

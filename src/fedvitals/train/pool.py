@@ -45,17 +45,21 @@ class PoolExecutor:
         tasks.reverse()
         busy: dict[Connection, tuple[Worker, Sequence[LocalWork]]] = {}
         idle = list(self._workers)
+        finished: list[Trained | Failed] = []
         while tasks or busy:
             while tasks and idle:
                 worker, (row, some) = idle.pop(), tasks.pop()
                 busy[worker.connection] = (worker, some)
                 worker.send((row, some, dict(integers)))
+            yield from finished  # the engine has its work to do with them: the workers have theirs by now
+            finished = []
             for ready in wait(list(busy)):
                 assert isinstance(ready, Connection)
                 worker, some = busy.pop(ready)
                 results, worker = self._collect(worker, some)
                 idle.append(worker)
-                yield from results
+                finished += results
+        yield from finished
 
     def close(self) -> None:
         processes.stop(self._workers)

@@ -22,30 +22,30 @@ class RoundTimes:
         self._origin_ns = origin_ns
         self._epochs = epochs
         self._parameters = parameters
-        self._virtual = isinstance(clock, VirtualClock)
+        self.virtual = isinstance(clock, VirtualClock)
         self._device = NominalDevice()
         self._longest_s = 0.0
 
     def handed_out(self, works: Sequence[LocalWork]) -> Sequence[LocalWork]:
         """The plans as executors get them: on the virtual clock slowness is reckoned, not waited for."""
-        if not self._virtual:
+        if not self.virtual:
             return works
         return [replace(w, compute_factor=1.0, load_factor=1.0, silent_s=min(w.silent_s, NOW)) for w in works]
 
     def pass_round(self) -> None:
         """Clients work side by side: on the virtual clock their part of a round takes as long as the slowest."""
-        if self._virtual:
+        if self.virtual:
             self._clock.sleep(self._longest_s)
 
     def of_trained(self, trained: Trained, sizes: Sequence[int], down: Sequence[int]) -> dict[str, Any]:
         """Start, end and phases of clients that finished, `sizes` bytes up and `down` bytes down."""
-        return self._reckoned(trained, sizes, down) if self._virtual else self._measured(trained, sizes)
+        return self._reckoned(trained, sizes, down) if self.virtual else self._measured(trained, sizes)
 
     def of_failed(self, failed: Failed) -> dict[str, Any]:
         """The same of one that did not; a client that never answered is waited for."""
         silent_s = failed.work.silent_s if failed.kind == "timeout" else 0.0
         phases_s = {"wait": silent_s} if silent_s else {}
-        if not self._virtual:
+        if not self.virtual:
             return {
                 "start_ns": failed.start_ns - self._origin_ns,
                 "end_ns": failed.end_ns - self._origin_ns,

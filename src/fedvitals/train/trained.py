@@ -36,7 +36,7 @@ class Trained:
     end_ns: Sequence[int]
     sampled: tuple[SampledStep, ...] = ()
     integers: tuple[Mapping[str, Tensor], ...] = ()  # a client's counted buffers, where the model has any
-    peak_memory_bytes: int = 0
+    peak_memory_bytes: int | list[int] = 0  # of the process that trained them; a list where there were several
     attributed: bool = False  # times are shares of a batch's
     chunk: int = 0
     slots: Sequence[int] = ()
@@ -64,6 +64,7 @@ def part(trained: Trained, rows: Sequence[int]) -> Trained:
         end_ns=[trained.end_ns[i] for i in rows],
         sampled=tuple(sampled),
         integers=tuple(trained.integers[i] for i in rows) if trained.integers else (),
+        peak_memory_bytes=[_peaks(trained)[i] for i in rows],
         slots=[trained.slots[i] for i in rows],
     )
 
@@ -86,11 +87,16 @@ def joined(some: Sequence[Trained]) -> Trained:
         end_ns=[ns for one in some for ns in one.end_ns],
         sampled=_joined_samples(some, offsets.tolist()),
         integers=tuple(values for one in some for values in one.integers),
-        peak_memory_bytes=max(one.peak_memory_bytes for one in some),
+        peak_memory_bytes=[peak for one in some for peak in _peaks(one)],
         attributed=some[0].attributed,
         chunk=some[0].chunk,
         slots=[slot for one in some for slot in one.slots],
     )
+
+
+def _peaks(trained: Trained) -> list[int]:
+    known = trained.peak_memory_bytes
+    return known if isinstance(known, list) else [known] * len(trained.works)
 
 
 def _widened(losses: np.ndarray, width: int) -> np.ndarray:
