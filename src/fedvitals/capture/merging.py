@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedvitals")
 
+OF_UPDATES = ("update_norm", "nonfinite")
 SKETCHES = ("sketches", "unit_norms", "unit_sums", "unit_sketches")
 
 
@@ -54,6 +56,8 @@ def _merge(rnd: RoundSession, data: Any, client: str) -> None:
         return
     layout = _layout(rnd)
     telemetry = read_telemetry(header, _wanted(rnd, arrays), layout)
+    if rnd.recorder.run.level == Level.SEALED:
+        telemetry = replace(telemetry, measured=telemetry.measured | dict.fromkeys(OF_UPDATES))
     place = _place(rnd, client, ticket, header, layout)
     ticket.merged = True
     _keep(rnd, telemetry, place)

@@ -58,7 +58,7 @@ class Place(NamedTuple):
 class Telemetry:
     """The records of one participation; times count from its beginning, on the client's own clock."""
 
-    measured: Mapping[str, Any]
+    measured: dict[str, Any]
     outcome: str
     duration_ns: int
     block: UpdateBlock | None = None
