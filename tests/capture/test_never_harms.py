@@ -129,9 +129,9 @@ def test_whatever_breaks_inside_the_training_goes_on(
         raise RuntimeError("broken inside")
 
     run = started(steps="every", keep_updates=True)
-    monkeypatch.setattr(inside, broken)
-    watched = federated(run)
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(inside, broken)
+        watched = federated(run)
     assert torch.equal(unwatched, watched)
     warnings = [record.getMessage() for record in caplog.records if record.name == "fedvitals"]
     assert any("broken inside" in warning for warning in warnings), warnings
