@@ -18,6 +18,7 @@ from fedvitals.capture.tensors.sketch import Sketcher, unit_sketch_scale
 from fedvitals.vocabulary import Layout
 
 TINY = 1e-30
+OUTWEIGHS = 1e5  # a row whose square is so much the others' drowns them in a float32 sum
 EMPTY = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])  # a layer without values has no zeros either
 
 
@@ -156,7 +157,16 @@ def cosines_to_others(rows: Tensor, norms: np.ndarray) -> np.ndarray:
         return np.full(len(rows), np.nan, np.float32)
     with np.errstate(invalid="ignore", divide="ignore"):
         cosines = (dots - squares) / np.sqrt(np.maximum(whole - 2 * dots + squares, 0.0) * squares)
+    for row in np.flatnonzero(squares > OUTWEIGHS * (squares.sum() - squares)):  # one at most
+        cosines[row] = _cosine_to_rest(rows, int(row))
     # Zero, or so long that its square is infinite: it has no direction that could be told.
     cosines[~np.isfinite(cosines)] = np.nan
     clipped: np.ndarray = np.clip(cosines, -1, 1).astype(np.float32)
     return clipped
+
+
+def _cosine_to_rest(rows: Tensor, row: int) -> float:
+    """The same by its definition, for a row beside which the others vanish."""
+    others = torch.cat((rows[:row], rows[row + 1 :])).sum(0)
+    own = rows[row] / torch.linalg.vector_norm(rows[row])
+    return float(torch.dot(own, others) / torch.linalg.vector_norm(others))
