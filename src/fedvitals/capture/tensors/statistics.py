@@ -18,7 +18,7 @@ from fedvitals.capture.tensors.sketch import Sketcher, unit_sketch_scale
 from fedvitals.vocabulary import Layout
 
 TINY = 1e-30
-OUTWEIGHS = 1e5  # a row whose square is so much the others' drowns them in a float32 sum
+OUTWEIGHS = 1e3  # a row whose square is so much the others' drowns them in a float32 sum
 EMPTY = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])  # a layer without values has no zeros either
 
 
