@@ -11,6 +11,8 @@ from hypothesis import settings
 
 from fedvitals.testing import Footprint, assert_nothing_left
 
+# Before torch is loaded anywhere: small tensors on several threads of a busy machine are many times slower than on one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("fedvitals", deadline=None)  # a busy machine is no failure
 settings.load_profile("fedvitals")
 
