@@ -50,9 +50,10 @@ def no_bias(shape: Shape, classes: int) -> nn.Module:
 
 class Halved(nn.Sequential):
     def forward(self, input: Tensor) -> Tensor:
+        x = input
         for layer in self:
-            input = layer(input)
-        return input * 0.5
+            x = layer(x)
+        return x * 0.5
 
 
 def own_sequential(shape: Shape, classes: int) -> nn.Module:
