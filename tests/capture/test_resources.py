@@ -43,7 +43,7 @@ def test_samples_appear_while_the_run_goes_on_and_at_its_end() -> None:
     assert len(found) >= 4
     assert all(one.pid == os.getpid() and one.device is None for one in found)
     assert all(10 * 2**20 < one.rss_bytes <= one.peak_rss_bytes * 1.05 for one in found)
-    assert all(one.cpu_s > 0 and one.threads >= 3 for one in found)
+    assert all(one.cpu_s > 0 and one.threads >= 2 for one in found)
     assert [one.at_ns for one in found] == sorted(one.at_ns for one in found)
 
 
