@@ -61,7 +61,9 @@ def server(folder: Path) -> Iterator[tuple[RoundSession, Kept, bytes]]:
     recorder = Recorder(RUN, Settings(resources_every_s=0.0), sink)
     try:
         with RoundSession(recorder, 3, MODEL) as rnd:
-            yield rnd, sink, answer(rnd.ticket("a"))
+            message = answer(rnd.ticket("a"))
+            recorder.flush()  # so that nothing of the round itself comes in between
+            yield rnd, sink, message
     finally:
         recorder.close(Status.FINISHED)
         sink.journal.close()

@@ -20,10 +20,10 @@ from fedvitals.capture.tensors import (
     Sketcher,
     Snapshot,
     Source,
-    distance,
     distances,
     joined,
     summarise,
+    unchanged,
 )
 from fedvitals.vocabulary import Blob, ModelBlock
 
@@ -111,7 +111,7 @@ class Models:
             return
         flattener, _ = self._same_or_new(module)
         row = flattener.row(module)
-        if row.shape == self._last.shape and distance(row, self._last) == 0.0:
+        if row.shape == self._last.shape and unchanged(row, self._last):
             return
         version = next(self._recorder.versions)
         last = Reference(flattener, None, row, version, flattener.fingerprint(row))

@@ -6,7 +6,7 @@ All arithmetic stays on the tensors' device; a `Summary` crosses to the host onc
 from torch import Tensor as Row
 
 from fedvitals.capture.tensors.layout import FlatRow, Flattener, Source
-from fedvitals.capture.tensors.rows import distance, distances, gradient_statistics, joined
+from fedvitals.capture.tensors.rows import distances, gradient_statistics, joined, unchanged
 from fedvitals.capture.tensors.sketch import Sketcher, angle, unit_sketch_scale
 from fedvitals.capture.tensors.snapshot import Snapshot
 from fedvitals.capture.tensors.statistics import Summary, cosines_to_others, summarise
@@ -21,10 +21,10 @@ __all__ = [
     "Summary",
     "angle",
     "cosines_to_others",
-    "distance",
     "distances",
     "gradient_statistics",
     "joined",
     "summarise",
+    "unchanged",
     "unit_sketch_scale",
 ]
