@@ -127,6 +127,23 @@ def running_anew(shape: Shape, classes: int) -> nn.Module:
     return Running(shape[0], classes, anew=True)
 
 
+class Stumbling(Running):
+    """Raises at rows that hold a NaN, after it has assigned its buffers."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__(inputs, classes, anew=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = super().forward(x)
+        if bool(x.isnan().any()):
+            raise ArithmeticError("a row holds NaN")
+        return scores
+
+
+def stumbling(shape: Shape, classes: int) -> nn.Module:
+    return Stumbling(shape[0], classes)
+
+
 class Noisy(Plain):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x + 0.1 * torch.randn_like(x) if self.training else x)

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from fedvitals.settings import Settings
 from fedvitals.store import RunReader, SQLiteStore
-from fedvitals.train.engine import train
+from fedvitals.train.engine import Training, train
 from fedvitals.train.hooks import Rollback, RoundHook, RoundUpdates
 from fedvitals.train.job import Job
-from fedvitals.train.progress import Progress
+from fedvitals.train.progress import NoProgress, Progress
 from fedvitals.train.result import Result
 
 EXECUTORS = ("sequential", "processes", "vectorised")
@@ -90,6 +90,14 @@ class Spy:
     def after_round(self, round: int, model_state: Mapping[str, Tensor]) -> Rollback | None:
         self.states.append({name: tensor.clone() for name, tensor in model_state.items()})
         return None
+
+
+def carried_out(training: Training) -> Spy:
+    """The rounds of a training that a test has changed beforehand, unrecorded."""
+    spy = Spy()
+    with training.recorded(Settings(mode="off")) as recording:
+        training.rounds(recording, spy, NoProgress(), 0.0)
+    return spy
 
 
 class Told:

@@ -11,20 +11,16 @@ from typing import Any
 
 import pytest
 import torch
-from small_jobs import EXECUTORS, Spy, recorded, run, small, weights
+from small_jobs import EXECUTORS, Spy, carried_out, recorded, run, small, weights
 from torch import Tensor
 
-from fedvitals.errors import TrainingError
 from fedvitals.faults.registry import kinds
 from fedvitals.faults.work import LocalWork
-from fedvitals.settings import Settings
 from fedvitals.train import local
 from fedvitals.train.engine import Training
 from fedvitals.train.orders import batch_orders
-from fedvitals.train.progress import NoProgress
 from fedvitals.train.trained import Executor, Failed, Trained
-from fedvitals.train.vectorised import VectorisedExecutor
-from fedvitals.vocabulary import Outcome, Participation
+from fedvitals.vocabulary import Participation
 
 Changes = dict[str, Any]
 ALL = {"train.clients_per_round": 6, "train.rounds": 3, "train.weight_decay": 0.01}
@@ -138,35 +134,9 @@ def test_who_comes_first_does_not_matter(kind: str) -> None:
     job = small({**ALL, "train.rounds": 1, "faults": [_fault(kind, 1, 4)]})
     plain, other = Training.prepare(job), Training.prepare(job)
     other.executor = Turned(other.executor)
-    forth, back = _carried_out(plain).updates[0], _carried_out(other).updates[0]
+    forth, back = carried_out(plain).updates[0], carried_out(other).updates[0]
     assert forth.keys() == back.keys()
     assert all(torch.equal(update, back[client]) for client, update in forth.items())
-
-
-def test_a_batch_that_fails_is_trained_one_by_one(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody's work is lost, and the log says why it took so long."""
-    changes = {**ALL, "train.rounds": 1, "model.kind": "own_models:plain"}
-    training = Training.prepare(small(changes, executor="vectorised"))
-
-    def refuse(*_: object) -> Tensor:
-        raise ArithmeticError("this batch cannot be")
-
-    assert isinstance(training.executor, VectorisedExecutor)
-    monkeypatch.setattr(training.executor._trainer._model, "losses_and_gradient", refuse)
-    together, alone = _carried_out(training), Spy()
-    run(small(changes), hook=alone)
-    assert together.updates[0].keys() == alone.updates[0].keys()
-    assert all(torch.equal(update, together.updates[0][client]) for client, update in alone.updates[0].items())
-    assert "the batch failed (ArithmeticError: this batch cannot be)" in caplog.text
-
-
-def _carried_out(training: Training) -> Spy:
-    spy = Spy()
-    with training.recorded(Settings(mode="off")) as recording:
-        training.rounds(recording, spy, NoProgress(), 0.0)
-    return spy
 
 
 class Turned:
@@ -183,59 +153,6 @@ class Turned:
 
     def close(self) -> None:
         self._executor.close()
-
-
-class UnspeakableError(Exception):
-    """Raises when asked what it says."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
-@pytest.mark.parametrize("error", [UnspeakableError(), ValueError("x" * 10**6)], ids=["unspeakable", "endless"])
-def test_whatever_a_client_raises_is_bounded(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception that cannot be written down is a failure of its client all the same."""
-    training = Training.prepare(small(ALL))
-
-    def stumble(*_: object) -> Tensor:
-        raise error
-
-    assert isinstance(training.executor, local.SequentialExecutor)
-    monkeypatch.setattr(training.executor._trainer.model.module, "forward", stumble)
-    (failed,) = training.executor.run([_work(0)], training.model.weights.clone(), {})
-    assert isinstance(failed, Failed)
-    assert failed.kind == type(error).__name__
-    assert 0 < len(failed.message) <= 2000
-    assert failed.traceback is None or len(failed.traceback) <= 32768
-
-
-def test_a_client_that_raises_is_kept_and_left_out(tmp_path: Path) -> None:
-    """Its failure has the traceback, its participation the outcome, and the round goes on without it."""
-    changes = {**ALL, "model.kind": "own_models:refusing", "faults": [{"kind": "nan-batch", "clients": [2]}]}
-    for executor in EXECUTORS:
-        spy = Spy()
-        result = run(small(changes, executor=executor), tmp_path / executor, hook=spy)
-        assert result.failed == 3
-        assert all("2" not in updates for updates in spy.updates)
-        with recorded(tmp_path / executor) as reader:
-            failures = reader.failures()
-            mine = reader.participations(client="2")
-            rounds = reader.rounds()
-        assert {(one.stage, one.kind, one.message, one.client) for one in failures} == {
-            ("train", "ArithmeticError", "a row holds NaN", "2")
-        }
-        assert all("own_models.py" in (one.traceback or "") for one in failures)
-        assert [one.outcome for one in mine] == [Outcome.FAILED] * 3
-        assert [(one.selected, one.used, one.failed) for one in rounds] == [(6, 5, 1)] * 3
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_when_all_fail_the_first_is_named(executor: str) -> None:
-    """The round, how many, and the reason of the first in order of selection."""
-    faults = [{"kind": "crash", "share": 1.0, "from_round": 1}]
-    said = "round 1: all 6 clients failed; the first, 0, with ClientCrashError: injected fault: client 0 crashed in"
-    with pytest.raises(TrainingError, match=said):
-        run(small({**ALL, "faults": faults}, executor=executor))
 
 
 def _first_round(folder: Path, faults: list[Changes], executor: str) -> dict[str, Participation]:

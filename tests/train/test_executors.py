@@ -19,6 +19,7 @@ from fedvitals.train.executors import chunk_size
 from fedvitals.train.trained import Trained
 
 Changes = dict[str, Any]
+ONE_ROW: Changes = {"data.rows": 1, "data.partition": "natural", "data.min_rows": 1, "data.holdout": 0.0}
 
 
 def _told(changes: Changes, executor: str) -> tuple[str, str]:
@@ -88,10 +89,10 @@ def test_batch_norm_and_dropout_are_the_same_on_every_executor(kind: str) -> Non
 
 
 def test_dropout_masks_belong_to_the_client_and_the_attempt() -> None:
-    """On the same rows in one batch, only the masks make a difference."""
+    """On a single row there is nothing else that could make a difference."""
     works = [LocalWork(0, "a", 0, 0, 0.1), LocalWork(0, "b", 0, 0, 0.1), LocalWork(0, "a", 1, 0, 0.1)]
     for dropout, differ in ((0.5, True), (0.0, False)):
-        training = Training.prepare(small({"model.dropout": dropout, "train.batch_size": 1000, "train.epochs": 1}))
+        training = Training.prepare(small({**ONE_ROW, "model.dropout": dropout}))
         rows = [training.executor.run([work], training.model.weights.clone(), {}) for work in works]
         updates = [one.updates[0] for results in rows for one in results if isinstance(one, Trained)]
         assert len(updates) == 3
@@ -141,7 +142,7 @@ def _updates(training: Training, works: list[LocalWork]) -> dict[str, Tensor]:
     "changes",
     [
         {"data.source": "digits", "data.partition": "quantity", "data.sigma": 2.0, "data.min_rows": 1},
-        {"data.rows": 1, "data.partition": "natural", "data.min_rows": 1},
+        ONE_ROW,
         {"train.batch_size": 1000},
         {"train.batch_size": 1, "data.rows": 8},
     ],
@@ -181,6 +182,6 @@ def test_without_fork_several_workers_are_refused(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_batch_norm_cannot_train_on_one_row(executor: str) -> None:
     """Torch refuses a batch of one row there: its clients fail with torch's own words."""
-    changes = {"data.rows": 1, "data.partition": "natural", "data.min_rows": 1, "model.norm": "batch"}
+    changes = {**ONE_ROW, "model.norm": "batch"}
     with pytest.raises(TrainingError, match=r"all 4 clients failed.*ValueError: Expected more than 1 value"):
         run(small(changes, executor=executor))

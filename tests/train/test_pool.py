@@ -156,10 +156,9 @@ def test_closing_ends_idle_workers_at_once() -> None:
     pool = PoolExecutor("processes", _attempt, workers=3, chunk=1, size=SIZE, most=8)
     processes = [psutil.Process(worker.process.pid) for worker in pool._workers]
     sentinels = [worker.process for worker in pool._workers]
-    for worker in pool._workers:
+    for worker in pool._workers:  # one after the other: none may hold on to another one's pipe
         worker.connection.close()
-    for process in sentinels:
-        process.join()
+        worker.process.join(timeout=60)
     assert [process.exitcode for process in sentinels] == [0, 0, 0]
     pool.close()
     pool.close()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedvitals.codecs import Codec
 from fedvitals.train.aggregate import Aggregator
+from fedvitals.train.aggregators.averaging import FedAdam, FedAvg, FedAvgM
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.hooks import RoundUpdates
 
@@ -23,7 +24,10 @@ class Server:
         self._aggregator = aggregator
         self._up, self._down = up, down
         moving = model.trainable
-        self._moving = None if moving is None or bool(moving.all()) else moving
+        # Who averages also steps, with momentum or Adam, which would push a running variance below zero: running
+        # statistics are averaged apart. Who votes must vote on them too, or one client's NaN would be everyone's.
+        averages = isinstance(aggregator, FedAvg | FedAvgM | FedAdam)
+        self._moving = moving if averages and moving is not None and not bool(moving.all()) else None
         self._state = aggregator.init(model.size if self._moving is None else int(self._moving.sum()))
         # Identity writes equally many bytes for every update of this model, and gives back what it was given.
         self._size = len(up.encode(model.named(model.weights))) if up.config == {"id": "identity"} else None
@@ -58,8 +62,7 @@ class Server:
 
     @torch.no_grad()
     def aggregate(self, updates: RoundUpdates, integers: Sequence[Mapping[str, Tensor]]) -> None:
-        """One step of the global model. What SGD does not move (running statistics) is averaged whatever the
-        aggregator: a server's momentum or Adam would push a variance below zero."""
+        """One step of the global model."""
         weights = self.model.weights
         if self._moving is None:
             step, self._state = self._aggregator.apply(updates.updates, updates.weights, self._state)

@@ -1,0 +1,118 @@
+"""The server's half of a round: the step of the global model, its buffers, and the bytes on the wire."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_jobs import Spy, run, small
+from torch import Tensor, nn
+
+from fedvitals.codecs import parse
+from fedvitals.train.aggregate import AGGREGATORS, make
+from fedvitals.train.build import build
+from fedvitals.train.flat import FlatModel
+from fedvitals.train.hooks import RoundUpdates
+from fedvitals.train.server import Server
+
+ROBUST = ["median", "trimmed-mean", "krum", "multi-krum", "geometric-median"]
+
+
+def _flat() -> FlatModel:
+    torch.manual_seed(0)
+    return FlatModel(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)))
+
+
+def _server(aggregator: str = "fedavg", lr: float = 1.0) -> Server:
+    return Server(_flat(), make(aggregator, lr), parse("identity"), parse("identity"))
+
+
+def _updates(server: Server, rows: int = 5, size: float = 0.01) -> RoundUpdates:
+    generator = torch.Generator().manual_seed(1)
+    values = size * torch.randn(rows, server.model.size, generator=generator)
+    return RoundUpdates(tuple(map(str, range(rows))), values, torch.arange(1.0, rows + 1))
+
+
+def _weighted(updates: RoundUpdates) -> Tensor:
+    share = (updates.weights / updates.weights.sum()).unsqueeze(1)
+    return (share * updates.updates).sum(0)
+
+
+def test_a_round_moves_the_model_by_the_weighted_mean() -> None:
+    """In a whole training: by each client's number of rows."""
+    spy = Spy()
+    job = small({"train.clients_per_round": 6, "data.partition": "quantity", "train.rounds": 2})
+    run(job, hook=spy)
+    federation = build(job)
+    held = zip(federation.clients, federation.train_rows, strict=True)
+    sizes = {name: float(len(rows)) for name, rows in held}
+    before, after = (torch.cat([value.flatten() for value in state.values()]) for state in spy.states)
+    mean = sum(sizes[name] * update for name, update in spy.updates[1].items()) / sum(sizes.values())
+    assert len(set(sizes.values())) > 1
+    torch.testing.assert_close(after - before, torch.as_tensor(mean), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("aggregator", ["fedavg", "fedavgm", "fedadam"])
+def test_running_statistics_are_averaged_whatever_the_servers_optimizer(aggregator: str) -> None:
+    """Neither its rate nor its momentum touches them: a variance stays above zero, round after round."""
+    server = _server(aggregator, lr=0.5)
+    model, updates = server.model, _updates(server)
+    assert model.trainable is not None
+    start = model.weights.clone()
+    for number in (1, 2, 3):
+        server.aggregate(updates, [])
+        moved = model.weights - start
+        torch.testing.assert_close(moved[~model.trainable], number * _weighted(updates)[~model.trainable])
+    assert not torch.allclose(moved[model.trainable], 3 * _weighted(updates)[model.trainable])
+
+
+@pytest.mark.parametrize("aggregator", ROBUST)
+def test_who_votes_votes_on_running_statistics_too(aggregator: str) -> None:
+    """One client's NaN, or its huge numbers, reach neither the weights nor the buffers."""
+    for spoilt in (float("nan"), 1e6):
+        server = _server(aggregator)
+        updates = _updates(server, rows=7)
+        updates.updates[2] = spoilt
+        start = server.model.weights.clone()
+        server.aggregate(updates, [])
+        assert bool(((server.model.weights - start).abs() < 0.1).all())
+
+
+def test_every_aggregator_is_known_to_vote_or_to_average() -> None:
+    """A new one has to be put on one side."""
+    assert set(AGGREGATORS) == {*ROBUST, "fedavg", "fedavgm", "fedadam"}
+
+
+def test_counts_take_the_largest() -> None:
+    """A mean of counts counts nothing; without any clients' counts they stay."""
+    server = _server()
+    counts = [{"1.num_batches_tracked": torch.tensor(number)} for number in (4, 9, 2)]
+    server.aggregate(_updates(server), counts)
+    assert int(server.model.integers["1.num_batches_tracked"]) == 9
+    server.aggregate(_updates(server), [])
+    assert int(server.model.integers["1.num_batches_tracked"]) == 9
+
+
+def test_rolling_back_is_whole() -> None:
+    """Weights, running statistics and counts; a state that does not fit says where."""
+    server = _server()
+    before = {name: tensor.clone() for name, tensor in server.model.module.state_dict().items()}
+    server.aggregate(_updates(server), [{"1.num_batches_tracked": torch.tensor(5)}])
+    server.roll_back(before)
+    after = server.model.module.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    with pytest.raises(ValueError, match=r"0\.weight"):
+        server.roll_back({**before, "0.weight": torch.zeros(9, 9)})
+
+
+def test_bytes_are_counted_as_they_go() -> None:
+    """Of each model out and each update in: what the codec really writes."""
+    server = _server()
+    updates = _updates(server, rows=3)
+    arrived, sizes = server.received(updates.updates)
+    size = len(parse("identity").encode(server.model.named(updates.updates[0])))
+    assert torch.equal(arrived, updates.updates)
+    assert sizes == [size] * 3
+    assert server.sent() == size
+    assert (server.bytes_up, server.bytes_down) == (3 * size, size)
+    assert torch.equal(server.outgoing(), server.model.weights)
+    assert server.outgoing().data_ptr() != server.model.weights.data_ptr()
