@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from apart import session
 from torch import Tensor, nn
 from watching import by_client, flat, moved, only, read, round_of, small_model, started
 
@@ -262,6 +263,53 @@ def test_the_first_of_two_submissions_counts(caplog: pytest.LogCaptureFixture) -
     one, two = (flat(small_model(i).state_dict()) - flat(model.state_dict()) for i in (1, 2))
     assert found["1"].cosine == pytest.approx(float(torch.cosine_similarity(one, two, dim=0)), abs=1e-5)
     assert len([record for record in caplog.records if "submitted twice" in record.message]) == 1
+
+
+def test_what_became_of_an_update_can_be_told() -> None:
+    """A late one was applied somewhere, a rejected or dropped one nowhere; the round counts only those used."""
+    with round_of(small_model()) as rnd:
+        for seed, outcome in enumerate(("used", "late", "dropped")):
+            with rnd.client(outcome) as c:
+                c.submit(small_model(seed), outcome=outcome)
+        with rnd.client("odd") as c:
+            c.submit(small_model(9), loss=0.5, outcome="eaten")
+    found = by_client()
+    assert {name: (one.outcome, one.applied_version) for name, one in found.items()} == {
+        "used": ("used", 1),
+        "late": ("late", 1),
+        "dropped": ("dropped", None),
+        "odd": ("used", 1),
+    }
+    assert found["odd"].loss == 0.5
+    with read() as reader:
+        assert [(one.selected, one.used, one.failed) for one in reader.rounds()] == [(4, 2, 1)]
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+@pytest.mark.parametrize("values", [{}, {"sketches": False}, {"level": "sealed"}])
+def test_updates_that_are_left_out_afterwards_are_rejected(flushed: bool, values: dict[str, Any]) -> None:
+    """Of single clients, cohorts and clients afar alike, whether or not they were written before."""
+    model = small_model()
+    with round_of(model, **values) as rnd:
+        for client in ("near", "good"):
+            with rnd.client(client) as c:
+                c.submit(small_model(1))
+        cohort = rnd.cohort(["batched", "fine"])
+        cohort.submit({name: torch.stack([tensor, tensor]) for name, tensor in model.state_dict().items()})
+        for client in ("far", "well"):
+            with session(rnd.ticket(client), model) as c:
+                c.submit(small_model(2))
+            rnd.merge(c.to_bytes(), client=client)
+        if flushed:
+            rnd.recorder.flush()
+        rnd.rejected(["near", "batched", "far"])
+    found = {name: (one.outcome, one.applied_version) for name, one in by_client().items()}
+    assert found == {
+        **dict.fromkeys(("near", "batched", "far"), ("rejected", None)),
+        **dict.fromkeys(("good", "fine", "well"), ("used", 1)),
+    }
+    with read() as reader:
+        assert [(one.selected, one.used, one.failed) for one in reader.rounds()] == [(6, 3, 0)]
 
 
 def test_a_client_that_never_submits_is_kept_with_its_time() -> None:

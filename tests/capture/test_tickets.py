@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from apart import session, told, work
 from torch import nn
-from watching import only, read, round_of, small_model, started
+from watching import breaks, by_client, only, read, round_of, small_model, started
 
 import fedvitals
 from fedvitals.capture.nothing import NoClient
@@ -150,6 +150,19 @@ def test_a_server_sees_no_more_than_its_level_allows() -> None:
     with read("unsketched") as reader:
         (block,) = reader.update_blocks()
         assert (block.sketches, block.unit_sketches) == (None, None)
+
+
+@pytest.mark.parametrize(("outcome", "applied"), [("late", 1), ("rejected", None)])
+def test_what_became_of_an_update_is_the_servers_word(outcome: str, applied: int | None) -> None:
+    """A client cannot know; its own failure stays a failure."""
+    with round_of(small_model()) as rnd:
+        rnd.merge(told(rnd.ticket("a")), client="a", outcome=outcome)
+        with breaks(KeyError), session(rnd.ticket("failed"), small_model()) as c:
+            raise KeyError
+        rnd.merge(c.to_bytes(), client="failed", outcome=outcome)
+    found = by_client()
+    assert (found["a"].outcome, found["a"].applied_version) == (outcome, applied)
+    assert found["failed"].outcome == "failed"
 
 
 def test_a_client_may_refuse_sketches(monkeypatch: pytest.MonkeyPatch) -> None:

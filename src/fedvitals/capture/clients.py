@@ -107,9 +107,13 @@ class ClientSession:
         loss: Any = None,
         accuracy: Any = None,
         wire_bytes: SupportsInt | None = None,
+        outcome: str = Outcome.USED,
         **metrics: Any,
     ) -> None:
-        """Hand over the trained model: a state dict, a module or a list of arrays. The first one counts."""
+        """Hand over the trained model: a state dict, a module or a list of arrays. The first one counts.
+
+        `outcome` says so when it came too late or was dropped; `rnd.rejected` is for what is left out afterwards.
+        """
         if self._submitted:
             raise ValueError(f"client {self.draft.client} submitted twice; only its first model is recorded")
         self._watch.go_on()
@@ -117,6 +121,7 @@ class ClientSession:
         draft.loss, draft.accuracy = kept_apart(loss), kept_apart(accuracy)
         draft.metrics.update(metrics)
         draft.wire_bytes_up = whole(wire_bytes) if wire_bytes is not None else draft.wire_bytes_up
+        draft.outcome = Outcome(outcome)
         self._at_hand["state"] = state
         self._finish_watching()
         self._settle_version()

@@ -14,7 +14,7 @@ from fedvitals.capture.inspection import read_telemetry
 from fedvitals.capture.telemetry import Place, Telemetry
 from fedvitals.capture.wire import unpack
 from fedvitals.errors import TelemetryError
-from fedvitals.vocabulary import Failure, Layout, Level, Participation, StepBlock, UpdateBlock
+from fedvitals.vocabulary import Failure, Layout, Level, Outcome, Participation, StepBlock, UpdateBlock
 
 if TYPE_CHECKING:
     from fedvitals.capture.remote import Ticket
@@ -26,7 +26,7 @@ OF_UPDATES = ("update_norm", "nonfinite")
 SKETCHES = ("sketches", "unit_norms", "unit_sums", "unit_sketches")
 
 
-def merge(rnd: RoundSession, data: Any, client: str) -> None:
+def merge(rnd: RoundSession, data: Any, client: str, outcome: Outcome = Outcome.USED) -> None:
     """Take in a message; a bad one becomes a Failure of that client, once said in the log.
 
     No bytes at all are what a client that records nothing sends.
@@ -34,7 +34,7 @@ def merge(rnd: RoundSession, data: Any, client: str) -> None:
     recorder = rnd.recorder
     try:
         if data != b"":
-            _merge(rnd, data, client)
+            _merge(rnd, data, client, outcome)
     except Exception as error:  # whatever such bytes bring about is their fault
         said = str(error) if isinstance(error, TelemetryError) else f"it cannot be read: {type(error).__name__}"
         recorder.emit([Failure(recorder.now(), "merge", "bad telemetry", said, rnd.number, client)])
@@ -43,7 +43,7 @@ def merge(rnd: RoundSession, data: Any, client: str) -> None:
         recorder.troubles["bad telemetry"] += 1
 
 
-def _merge(rnd: RoundSession, data: Any, client: str) -> None:
+def _merge(rnd: RoundSession, data: Any, client: str, outcome: Outcome) -> None:
     tickets = rnd.tickets.get(client)
     if tickets is None:
         raise TelemetryError(f"client {client!r} was given no ticket in round {rnd.number}")
@@ -58,6 +58,8 @@ def _merge(rnd: RoundSession, data: Any, client: str) -> None:
     telemetry = read_telemetry(header, _wanted(rnd, arrays), layout)
     if rnd.recorder.run.level == Level.SEALED:
         telemetry = replace(telemetry, measured=telemetry.measured | dict.fromkeys(OF_UPDATES))
+    if telemetry.outcome == Outcome.USED:
+        telemetry = replace(telemetry, outcome=outcome.value)
     place = _place(rnd, client, ticket, header, layout)
     ticket.merged = True
     _keep(rnd, telemetry, place)

@@ -90,7 +90,7 @@ class NoRound:
     def ticket(self, client: Any) -> bytes:
         return b""
 
-    def merge(self, data: bytes, *, client: Any) -> None: ...
+    def merge(self, data: bytes, *, client: Any, outcome: str = "used") -> None: ...
     def __enter__(self) -> Self:
         return self
 

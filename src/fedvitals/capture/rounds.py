@@ -159,6 +159,10 @@ class RoundSession:
         for draft in self._drafts:
             if draft.client in self._rejected and draft.outcome == Outcome.USED:
                 draft.outcome = Outcome.REJECTED
+        far = [one for one in self._merged if one.client in self._rejected and one.outcome == Outcome.USED]
+        judged = [one._replace(outcome=Outcome.REJECTED.value, applied_version=None, staleness=None) for one in far]
+        self._merged = [one for one in self._merged if one not in far] + judged
+        self.recorder.emit(judged)
         if self.buffer is not None:
             self.buffer.reject(self._rejected)
 
@@ -170,11 +174,14 @@ class RoundSession:
         return make_ticket(self, str(client))
 
     @harmless
-    def merge(self, data: bytes, *, client: Any) -> None:
-        """Take in what a client recorded. The bytes are untrusted; bad ones become a Failure and one warning."""
+    def merge(self, data: bytes, *, client: Any, outcome: str = Outcome.USED) -> None:
+        """Take in what a client recorded. The bytes are untrusted; bad ones become a Failure and one warning.
+
+        `outcome` is the server's word on what became of an update that the client made: used, late, rejected, dropped.
+        """
         from fedvitals.capture.merging import merge
 
-        merge(self, data, str(client))
+        merge(self, data, str(client), Outcome(outcome))
 
     def merged(self, records: Sequence[Record]) -> None:
         """Count a client that reported from afar."""

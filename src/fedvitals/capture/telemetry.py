@@ -125,7 +125,7 @@ class Telemetry:
         return records
 
     def _participation(self, at: Place, block: int | None) -> Participation:
-        used = self.outcome == Outcome.USED
+        used = self.outcome in (Outcome.USED, Outcome.LATE)
         measured = dict(self.measured)
         own = json.loads(measured.pop("metrics", None) or "{}")
         return Participation(
