@@ -8,14 +8,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import torch
-
 from fedvitals.bench.table import Row, spread
 from fedvitals.capture.nothing import NoRun
 from fedvitals.train.engine import Training
 from fedvitals.train.hooks import NoHook
 from fedvitals.train.job import Job
 from fedvitals.train.progress import NoProgress
+from fedvitals.train.threads import one_thread
 
 PICTURES = {"source": "fedvitals.bench.rows:pictures", "clients": 100}
 SENTENCES = {"source": "fedvitals.bench.rows:sentences", "clients": 100}
@@ -37,13 +36,9 @@ COHORT = 20
 def run(quick: bool = False) -> list[Row]:
     """Ratios, a row a model; above 1 a batch pays."""
     repeats, rounds = (1, 1) if quick else (7, 3)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        names = list(CASES)[:1] if quick else list(CASES)
+    names = list(CASES)[:1] if quick else list(CASES)
+    with one_thread():
         return [_case(name, repeats, rounds) for name in names]
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _case(name: str, repeats: int, rounds: int) -> Row:

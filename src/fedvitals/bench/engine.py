@@ -11,10 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
-
-import torch
 
 from fedvitals.bench.baselines.command import Measured, measure, measure_elsewhere
 from fedvitals.bench.baselines.dataloader_loop import DataLoaderLoop
@@ -22,6 +19,7 @@ from fedvitals.bench.baselines.own_engine import OwnEngine
 from fedvitals.bench.baselines.plain_loop import PlainLoop
 from fedvitals.bench.table import Row, spread
 from fedvitals.errors import FedvitalsError
+from fedvitals.train.threads import one_thread
 
 CORES = 2
 COHORT = 100  # as one chunk: what one core does best
@@ -68,7 +66,7 @@ def run(quick: bool = False) -> list[Row]:
     """Clients per second, accuracy, and the ratios that we promise."""
     repeats = 1 if quick else 3  # enough for ratios of ten and more; starting the frameworks takes most of the time
     rows: list[Row] = []
-    with _one_thread():
+    with one_thread():
         for problem in ("tutorial", "cnn-batch10") if quick else GOALS:
             rounds = 2 if quick else ROUNDS[problem]
             rows += _problem(problem, rounds, repeats, others=not quick)
@@ -133,13 +131,3 @@ def _ratio(problem: str, goal: Goal, results: dict[str, list[Measured]]) -> Row:
     paired = zip(results[goal.ours], results[goal.theirs], strict=True)
     ratios = [ours.clients_per_s / theirs.clients_per_s for ours, theirs in paired]
     return Row(problem, f"{goal.ours} / {goal.theirs}", *spread(ratios), "times", goal.times)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +22,7 @@ from fedvitals.train.engine import Training
 from fedvitals.train.hooks import NoHook
 from fedvitals.train.job import Job
 from fedvitals.train.progress import NoProgress
+from fedvitals.train.threads import one_thread
 
 GOAL = 1.02
 MODELS: dict[str, dict[str, dict[str, object]]] = {
@@ -49,7 +49,7 @@ def run(quick: bool = False) -> list[Row]:
     """Ratios of wall and CPU time, and coverage, for each model and executor, and for a loop of one's own."""
     count, half_s = (2, 0.3) if quick else (30, 2.0)
     rows: list[Row] = []
-    with _one_thread():
+    with one_thread():
         for model in MODELS:
             for executor in ("sequential", "vectorised"):
                 rows += _engine_case(model, executor, count, half_s)
@@ -168,13 +168,3 @@ def _loop_cases(count: int, half_s: float) -> list[Row]:
 
 def _going(loop: OwnLoop, settings: Settings, by_hand: bool) -> Callable[[], None]:
     return lambda: loop.go(settings, by_hand=by_hand)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

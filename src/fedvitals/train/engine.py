@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from fedvitals.capture.nothing import NoRound, NoRun
@@ -39,6 +38,7 @@ from fedvitals.train.result import Result
 from fedvitals.train.sections import ObserveSpec
 from fedvitals.train.selection import RandomSelection
 from fedvitals.train.server import Server
+from fedvitals.train.threads import one_thread
 from fedvitals.train.trained import Executor
 
 log = logging.getLogger("fedvitals")
@@ -57,7 +57,7 @@ def train(
     observed = observing(job, settings or resolve())
     shown = progress or NoProgress()
     began = time.perf_counter()
-    with _one_thread():
+    with one_thread():
         training = Training.prepare(job, full_steps=observed.steps == "full")
         try:
             shown.began(job, len(training.federation.clients), training.executor.name, training.why)
@@ -79,17 +79,6 @@ def observing(job: Job, settings: Settings) -> Settings:
         if f.name in names and getattr(job.observe, f.name) != getattr(plain, f.name)
     }
     return replace(settings, **asked)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Torch on one thread: small tensors are slower on two, and the last bits depend on how many there are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(slots=True, eq=False)
