@@ -74,6 +74,21 @@ def test_a_failure_that_was_overcome_does_not_name_the_next_ones_stage() -> None
     assert (failure().stage, failure().kind) == ("client", "KeyError")
 
 
+def test_the_same_exception_raised_again_elsewhere_happened_elsewhere() -> None:
+    """What was overcome in one phase may come back, as the very same object from the very same line, in another."""
+    same = OSError("again and again")
+
+    def try_it() -> None:
+        raise same
+
+    with breaks(OSError), round_of() as rnd, rnd.client(1) as c:
+        with breaks(OSError), c.phase("download"):
+            try_it()
+        with c.phase("upload"):
+            try_it()
+    assert failure().stage == "upload"
+
+
 def test_the_phase_around_comes_back_when_an_inner_one_ends() -> None:
     """A failure after a nested phase belongs to the outer one, in a loop to `train`."""
     with started() as run, run.round(0) as rnd:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 import torch
 from torch import nn
 from watching import by_client, flat, only, read, round_of, small_model, started
+
+from fedvitals.capture.draft import Draft
+from fedvitals.capture.tensors import Flattener
 
 
 def test_losses_of_steps_make_first_last_and_mean_and_are_kept() -> None:
@@ -59,6 +63,24 @@ def test_the_first_bad_loss_is_known_exactly() -> None:
     assert (only().bad_step, only().good_step) == (2, None)
 
 
+@pytest.mark.parametrize(
+    ("losses", "bracket", "expected"),
+    [
+        ([1.0, 1.0, math.nan, 1.0], (0, 3), (2, None)),
+        ([1.0, 1.0, 1.0, math.nan], (1, 2), (2, 1)),
+        ([1.0, 1.0, 1.0, 1.0], (1, 2), (2, 1)),
+    ],
+)
+def test_an_exact_bad_loss_goes_before_a_bracket_unless_the_gradient_was_first(
+    losses: list[float], bracket: tuple[int, int], expected: tuple[int, int | None]
+) -> None:
+    """The first bad step is the first, of loss or gradient."""
+    draft = Draft("a", 0, 0, 0, 0, own_steps=4, losses=list(losses))
+    draft.good_step, draft.bad_step = bracket
+    record = draft.record()
+    assert (record.bad_step, record.good_step) == expected
+
+
 def test_many_threads_each_have_a_client_of_their_own() -> None:
     """Sessions of one round in many threads: nothing is lost, mixed up or named twice."""
     model = small_model()
@@ -97,23 +119,30 @@ def test_many_threads_each_have_a_client_of_their_own() -> None:
     assert (record.selected, record.used) == (8, 24)
 
 
-def test_watching_new_kinds_of_models_in_many_threads_gives_each_its_own_layout() -> None:
-    """No two layouts get one number."""
-    together = threading.Barrier(8)
+def test_two_new_kinds_of_models_at_once_get_two_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No two layouts get one number, even when two threads are naming theirs at the same moment."""
+    naming = threading.Barrier(2)
+
+    def meeting(source: Any, number: int) -> Flattener:
+        try:
+            naming.wait(0.3)  # together, if both are let in; alone, if they are kept apart
+        except threading.BrokenBarrierError:
+            pass
+        return Flattener(source, number)
 
     def work(run: Any, width: int) -> None:
-        together.wait(30)
         with run.client(width) as c:
             c.watch(nn.Linear(width, 2))
             c.submit(nn.Linear(width, 2))
 
+    monkeypatch.setattr("fedvitals.capture.models.Flattener", meeting)
     with started() as run:
-        threads = [threading.Thread(target=work, args=(run, width)) for width in range(1, 9)]
+        threads = [threading.Thread(target=work, args=(run, width)) for width in (3, 5)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
     with read() as reader:
-        assert sorted(layout.id for layout in reader.layouts()) == list(range(8))
+        assert sorted(layout.id for layout in reader.layouts()) == [0, 1]
         for one in reader.participations():
             assert [entry.size for entry in reader.update_stats(one)] == [2 * int(one.client), 2]
