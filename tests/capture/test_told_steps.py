@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -124,10 +125,8 @@ def test_two_new_kinds_of_models_at_once_get_two_layouts(monkeypatch: pytest.Mon
     naming = threading.Barrier(2)
 
     def meeting(source: Any, number: int) -> Flattener:
-        try:
+        with suppress(threading.BrokenBarrierError):
             naming.wait(0.3)  # together, if both are let in; alone, if they are kept apart
-        except threading.BrokenBarrierError:
-            pass
         return Flattener(source, number)
 
     def work(run: Any, width: int) -> None:

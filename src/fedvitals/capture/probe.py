@@ -33,7 +33,6 @@ class GradientProbe:
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
-        self._known = list(model.parameters())  # frozen ones too: an optimizer may be given them, and first
         self._governor = governor
         self._blame = blame
         self._steps: Counter[int] = Counter()
@@ -49,16 +48,16 @@ class GradientProbe:
     def __enter__(self) -> GradientProbe:
         global _handle
         with _lock:
-            for parameter in self._known:
+            for parameter in self._parameters:
                 _watched[id(parameter)] = self
-            if _handle is None and self._known:
+            if _handle is None and self._parameters:
                 _handle = register_optimizer_step_pre_hook(_before_step)
         return self
 
     def __exit__(self, *_: object) -> None:
         global _handle
         with _lock:
-            for parameter in self._known:
+            for parameter in self._parameters:
                 if _watched.get(id(parameter)) is self:
                     del _watched[id(parameter)]
             if not _watched and _handle is not None:
