@@ -363,6 +363,7 @@ class Finding:
     evidence: JSONObject
     next: tuple[Action, ...]
     proof: JSONObject | None = None
+    symptoms: tuple[Finding, ...] = ()  # what follows from it, folded under it
 
 
 Record = (

@@ -9,20 +9,21 @@ import pytest
 from tree import PACKAGE, Module, modules, stage
 
 GROUND = {"vocabulary", "conventions", "settings", "errors", "randomness"}  # everybody's
-ANYTHING = {"train", "store", "capture", "codecs", "faults", "show", "show.cli", "bench", "run", "testing"}
+ANYTHING = {"train", "store", "diagnose", "capture", "codecs", "faults", "show", "show.cli", "bench", "run", "testing"}
 MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(GROUND, GROUND),
     "store": set(),
     "codecs": set(),
     "faults": set(),
     "capture": {"store"},
-    "run": {"capture", "store"},
+    "diagnose": {"store"},
+    "run": {"capture", "diagnose", "store"},
     "train": {"capture", "codecs", "faults", "run"},
-    "show": {"store", "capture", "codecs", "faults"},
+    "show": {"store", "capture", "codecs", "diagnose", "faults"},
     "show.cli": ANYTHING,
     "bench": ANYTHING,
     "testing": {"capture", "codecs", "store", "train"},
-    "": {"capture", "codecs", "faults", "run", "store", "testing", "train"},
+    "": {"capture", "codecs", "diagnose", "faults", "run", "store", "testing", "train"},
     "__main__": {"show.cli"},
 }
 EXCEPTIONS = {

@@ -1,0 +1,63 @@
+"""Many findings -> few: what follows from one cause stands under it, and the gravest cause comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from fedvitals.vocabulary import Finding, Grade, Severity
+
+_SEVERITIES = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_GRADES = {Grade.CERTAIN: 0, Grade.ACCUSED: 1, Grade.SUSPECT: 2}
+_HARM = "641583279"  # families, most harmful first: a poisoned model before a slow one
+
+
+def fold(findings: Iterable[Finding], explains: Mapping[str, frozenset[str]]) -> tuple[Finding, ...]:
+    """The causes, gravest first, each with what follows from it. `explains` says for a code what it can cause."""
+    ordered = sorted(findings, key=_harm)
+    owners = [_owner(symptom, ordered, explains) for symptom in ordered]
+    return tuple(
+        replace(cause, symptoms=(*cause.symptoms, *_under(place, ordered, owners)))
+        for place, cause in enumerate(ordered)
+        if owners[place] is None
+    )
+
+
+def _harm(finding: Finding) -> tuple[int, int, int, int, str]:
+    family = finding.code[2:3]
+    place = _HARM.index(family) if family and family in _HARM else len(_HARM)
+    return (
+        _SEVERITIES[finding.severity],
+        _GRADES[finding.grade],
+        place,
+        min(finding.rounds, default=0),
+        finding.code,
+    )
+
+
+def _owner(symptom: Finding, findings: Sequence[Finding], explains: Mapping[str, frozenset[str]]) -> int | None:
+    """The place of the finding that this one follows from: the first of those that can explain it."""
+    for place, cause in enumerate(findings):
+        if cause is not symptom and _follows(symptom, cause, explains) and not _follows(cause, symptom, explains):
+            return place
+    return None
+
+
+def _follows(symptom: Finding, cause: Finding, explains: Mapping[str, frozenset[str]]) -> bool:
+    """It is of a kind that this cause gives, does not begin earlier, and is not about other clients."""
+    if symptom.code not in explains.get(cause.code, frozenset()):
+        return False
+    if cause.severity is Severity.INFO and symptom.severity is not Severity.INFO:
+        return False  # what harms is never hidden under what may be nothing
+    if cause.rounds and symptom.rounds and min(symptom.rounds) < min(cause.rounds):
+        return False
+    return not symptom.clients or not cause.clients or set(symptom.clients) <= set(cause.clients)
+
+
+def _under(place: int, findings: Sequence[Finding], owners: Sequence[int | None]) -> list[Finding]:
+    """What stands under this one, and what stands under that, flat: a reader wants one list."""
+    found: list[Finding] = []
+    for other, owner in enumerate(owners):
+        if owner == place:
+            found += [findings[other], *_under(other, findings, owners)]
+    return found

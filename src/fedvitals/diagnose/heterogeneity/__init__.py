@@ -1,0 +1,7 @@
+"""FL5: heterogeneity and fairness."""
+
+from __future__ import annotations
+
+from fedvitals.diagnose.rule import Rule
+
+RULES: tuple[Rule, ...] = ()

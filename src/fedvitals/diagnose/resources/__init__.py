@@ -1,0 +1,7 @@
+"""FL8: resources."""
+
+from __future__ import annotations
+
+from fedvitals.diagnose.rule import Rule
+
+RULES: tuple[Rule, ...] = ()

@@ -1,0 +1,7 @@
+"""FL2: time."""
+
+from __future__ import annotations
+
+from fedvitals.diagnose.rule import Rule
+
+RULES: tuple[Rule, ...] = ()
