@@ -70,7 +70,7 @@ def start(
         started_unix_ns=started_unix_ns,
         level=Level(resolved.level),
         config=_as_mapping(config),
-        environment=environment() | dict(environment_extra or {}),
+        environment=environment() | {"settings": _told(resolved)} | dict(environment_extra or {}),
     )
     try:
         journal = _create(resolved, record)
@@ -78,6 +78,11 @@ def start(
         log.warning("this run is not recorded: %s", error)
         return NoRun()
     return Run(record, resolved, journal, now_ns=now_ns, origin_ns=origin_ns, accelerator=accelerator)
+
+
+def _told(settings: Settings) -> dict[str, Any]:
+    """What a reader needs to judge the record by; a store's address may hold a password."""
+    return {name: getattr(settings, name) for name in ("budget", "steps", "sketches", "keep_updates", "max_mb")}
 
 
 def _resolved(settings: Settings | None, overrides: Mapping[str, Any]) -> Settings:

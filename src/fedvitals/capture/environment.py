@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 PACKAGES = ("fedvitals", "torch", "numpy", "scikit-learn", "safetensors", "flwr", "nvflare", "pfl")
@@ -23,6 +24,8 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
+        "cpus_usable": _cpus_usable(),
+        "memory_bytes": _memory_bytes(),
         "versions": dict(_versions),
         "threads": _torch_threads(),
         "argv": [argument[:200] for argument in sys.argv[:20]],
@@ -40,6 +43,24 @@ def _process_started() -> float:
     import psutil
 
     return float(psutil.Process().create_time())
+
+
+def _cpus_usable() -> int | None:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _memory_bytes() -> int:
+    """What the machine has, or the container's limit where that is less."""
+    import psutil
+
+    total = int(psutil.virtual_memory().total)
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            return min(total, int(Path(path).read_text()))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return total
 
 
 def _torch_threads() -> int | None:

@@ -46,6 +46,10 @@ class Governor:
     def whole_statistics(self) -> bool:
         return self.mode == "full"
 
+    def elapsed_s(self) -> float:
+        """Since the recording began, on the machine's clock."""
+        return (self._now_ns() - self._began_ns) / 1e9
+
     def overhead(self) -> float:
         """The share of the time so far that recording took."""
         elapsed = self._now_ns() - self._began_ns

@@ -228,6 +228,7 @@ class Recorder:
     def health(self) -> dict[str, Any]:
         return {
             "overhead": round(self.governor.overhead(), 5),
+            "elapsed_s": round(self.governor.elapsed_s(), 3),
             "writer_cpu_s": round(self._sink.cpu_s, 4),
             "dropped": dict(self._sink.dropped),
             "stride": self.governor.stride,

@@ -70,6 +70,9 @@ class Participations:
     peak_memory_bytes: Floats
     received: Ints  # equal numbers: the same model was received; -1: unknown
     attributed: Bools
+    executor: NDArray[np.str_]  # what trained it; "remote": a process of its own, "": nobody said
+    layout: Ints  # of its update; -1: none was summarised
+    clock_skew_s: Floats  # how far a remote client's clock was ahead of the server's
 
     def __len__(self) -> int:
         return len(self.client)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class Charting:
             run=reader.run(),
             clients=clients,
             rounds=tuple(reader.rounds()),
-            participations=_participations(columns, clients),
+            participations=_participations(columns, clients, {one.id: one.layout for one in self._blocks.values()}),
             layouts=layouts,
             updates=updates,
             gradients=_gradients(reader.step_blocks(), columns, updates.layout) if updates else None,
@@ -98,7 +99,9 @@ def _whole(values: Sequence[Any], missing: int = -1) -> Ints:
     return np.array([missing if one is None else one for one in values], dtype=np.int64)
 
 
-def _participations(columns: Sequence[Sequence[Any]], clients: tuple[str, ...]) -> Participations:
+def _participations(
+    columns: Sequence[Sequence[Any]], clients: tuple[str, ...], layouts: Mapping[int, int]
+) -> Participations:
     def column(name: str) -> Sequence[Any]:
         return columns[_PLACE[name]]
 
@@ -116,8 +119,19 @@ def _participations(columns: Sequence[Sequence[Any]], clients: tuple[str, ...]) 
         phases_s=np.stack(phases, axis=1),
         received=_whole([models.get(name, -1) for name in column("received")]),
         attributed=_whole(column("attributed"), 0).astype(bool),
+        executor=np.array([name or "" for name in column("executor")], dtype="U16"),
+        layout=_whole([layouts.get(block, -1) for block in column("block")]),
+        clock_skew_s=_numbers([_skew(text) for text in column("metrics")]),
         **{name: _numbers(column(name)) for name in _PLAIN},
     )
+
+
+def _skew(metrics: str | None) -> float | None:
+    """What the server reckoned from a ticket, kept among what a client told."""
+    if metrics is None or '"clock_skew_s"' not in metrics:
+        return None
+    found = json.loads(metrics).get("clock_skew_s")
+    return float(found) if isinstance(found, int | float) else None
 
 
 def _places(blocks: Sequence[UpdateBlock], columns: Sequence[Sequence[Any]]) -> Ints:
