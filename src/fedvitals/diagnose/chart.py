@@ -7,9 +7,9 @@ that client sent an update. Missing numbers are NaN. Arrays are read-only by cus
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from fedvitals.vocabulary import (
     Round,
     Run,
     Span,
+    Status,
 )
 
 Floats = NDArray[np.float64]
@@ -109,6 +110,9 @@ class Gradients:
     norms: Singles  # [samples, layers]
 
 
+Table = TypeVar("Table", Participations, Updates, Gradients)
+
+
 @dataclass(frozen=True, eq=False)
 class Chart:
     """One run at one instant."""
@@ -158,6 +162,30 @@ class Chart:
             self._shared[work] = work(self)
         return cast(Result, self._shared[work])
 
+    def until(self, round: int) -> Chart:
+        """The run as it was when this round had ended: what a rule would have seen then, looking on. What the store
+        took and what the recorder says of its own health are known only as they are now."""
+        table, rounds = self.participations, tuple(one for one in self.rounds if one.number <= round)
+        count = int(np.searchsorted(table.round, round, side="right"))  # the rows come sorted by round
+        seen = slice(0, count)
+        end_ns = max((one.end_ns or one.start_ns for one in rounds), default=0)
+        return replace(
+            self,
+            run=replace(self.run, status=Status.RUNNING, ended_ns=None),
+            clients=self.clients[: int(table.client[seen].max(initial=-1)) + 1],  # they are numbered as they appear
+            rounds=rounds,
+            participations=_cut(table, seen),
+            updates=None if self.updates is None else _cut(self.updates, seen),
+            gradients=None if self.gradients is None else _cut(self.gradients, self.gradients.row < count),
+            models=tuple(one for one in self.models if one.round <= round),
+            evaluations=tuple(one for one in self.evaluations if one.round <= round),
+            spans=tuple(one for one in self.spans if _by_then(one.round, one.start_ns, round, end_ns)),
+            resources=tuple(one for one in self.resources if one.at_ns <= end_ns),
+            failures=tuple(one for one in self.failures if _by_then(one.round, one.at_ns, round, end_ns)),
+            logs=tuple(one for one in self.logs if _by_then(one.round, one.at_ns, round, end_ns)),
+            _shared={},
+        )
+
     def names(self, clients: Sequence[int] | Ints) -> tuple[str, ...]:
         """What these numbers are called."""
         return tuple(self.clients[int(one)] for one in clients)
@@ -182,6 +210,18 @@ class Chart:
             Sight.RESOURCES: bool(self.resources),
         }
         return frozenset(sight for sight, there in seen.items() if there)
+
+
+def _by_then(own: int | None, at_ns: int, round: int, end_ns: int) -> bool:
+    """What names a round goes by it, the rest by its time."""
+    return own <= round if own is not None else at_ns <= end_ns
+
+
+def _cut(table: Table, rows: slice | Bools) -> Table:
+    """The same columns with these rows only."""
+    values = {one.name: getattr(table, one.name) for one in fields(table)}
+    kept: dict[str, Any] = {name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)}
+    return replace(table, **kept)
 
 
 def _grouped(numbers: Ints) -> tuple[tuple[int, Ints], ...]:
