@@ -1,0 +1,93 @@
+"""Is it this client, again and again, more than chance would have it?
+
+A rule marks the participations in which something was so. By chance every client would be marked as often as the
+others are; a client is named when from some participation of its own on it is marked so often that chance would do it
+to any client of the run, at any such beginning, with at most the stated rate. The bound is Chernoff's on the binomial
+tail, so it errs on the side of silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
+
+RATE = 0.01  # of false alarms a run, over all its clients and beginnings
+LEAST_MARKS = 2  # once is an event, no habit
+KEPT_FOR_CHANCE = (
+    0.75  # chance is taken from the quieter clients, so that a quarter of bad ones do not excuse themselves
+)
+LEAST_TO_SORT = 8  # clients
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Streak:
+    """One client's marked participations from a beginning on."""
+
+    client: int
+    rows: Ints  # marked, from the beginning on
+    seen: Ints  # all that could have been marked, from the beginning on
+    usual: float  # how often others are marked
+    chance: float  # bound on the probability that this is chance, all comparisons counted
+
+
+def streaks(chart: Chart, marked: Bools, seen: Bools, *, rate: float = RATE, comparisons: int = 1) -> list[Streak]:
+    """Clients that are marked beyond chance, surest first. `seen` are the rows that could be judged; `comparisons`
+    counts how many such questions the rule asks."""
+    client = chart.participations.client
+    count = len(chart.clients)
+    hits = np.bincount(client[marked & seen], minlength=count)
+    looks = np.bincount(client[seen], minlength=count)
+    usual = _usual(hits, looks)
+    found = [
+        streak
+        for one in np.flatnonzero(hits >= LEAST_MARKS)
+        for streak in _of_client(chart, int(one), marked, seen, float(usual[one]), comparisons)
+        if streak.chance <= rate
+    ]
+    return sorted(found, key=lambda streak: streak.chance)
+
+
+def _usual(hits: Ints, looks: Ints) -> Floats:
+    """For each client, how often the quieter ones of the others are marked; never quite 0."""
+    rates = hits / np.maximum(looks, 1)
+    known = np.flatnonzero(looks)
+    quiet = np.zeros(len(hits), bool)
+    keep = len(known) if len(known) < LEAST_TO_SORT else int(np.ceil(KEPT_FOR_CHANCE * len(known)))
+    quiet[known[np.argsort(rates[known], kind="stable")[:keep]]] = True
+    own_hits, own_looks = np.where(quiet, hits, 0), np.where(quiet, looks, 0)
+    usual: Floats = (own_hits.sum() - own_hits + 1) / (own_looks.sum() - own_looks + 2)
+    return usual
+
+
+def _of_client(
+    chart: Chart, client: int, marked: Bools, seen: Bools, usual: float, comparisons: int
+) -> Iterator[Streak]:
+    rows = chart.histories[client]
+    rows = rows[seen[rows]]
+    hit = marked[rows]
+    begins = np.flatnonzero(hit)
+    left: Ints = np.cumsum(hit[::-1], dtype=np.int64)[::-1][begins]
+    of = len(rows) - begins
+    bounds = tail(left, of, usual)
+    enough = left >= LEAST_MARKS
+    if not enough.any():
+        return
+    best = int(np.flatnonzero(enough)[np.argmin(bounds[enough])])
+    chance = float(bounds[best]) * len(chart.clients) * len(begins) * comparisons
+    tail_rows = rows[begins[best] :]
+    yield Streak(client, tail_rows[marked[tail_rows]], tail_rows, usual, min(chance, 1.0))
+
+
+def tail(hits: Ints | Floats, of: Ints | Floats, usual: float) -> Floats:
+    """Chernoff's bound on the chance of at least so many hits, each with probability `usual`."""
+    share = np.clip(np.asarray(hits, float) / np.maximum(of, 1), 0.0, 1.0)
+    usual = min(max(usual, 1e-12), 1 - 1e-12)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        up = np.where(share > 0, share * np.log(share / usual), 0.0)
+        down = np.where(share < 1, (1 - share) * np.log((1 - share) / (1 - usual)), 0.0)
+    bound: Floats = np.where(share > usual, np.exp(-np.asarray(of, float) * (up + down)), 1.0)
+    return bound
