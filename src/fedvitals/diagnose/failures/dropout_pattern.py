@@ -90,7 +90,8 @@ def _gone(chart: Chart) -> Iterator[Finding]:
     np.minimum.at(first, table.client, place)
     np.maximum.at(last, table.client, place)
     seen = np.bincount(table.client, minlength=len(chart.clients))
-    share_of = np.clip((seen - 1) / np.maximum(last - first, 1), 1 / len(numbers), 1 - 1e-6)
+    own = (seen - 1) / np.maximum(last - first, 1)
+    share_of = np.clip(np.minimum(own, len(table) / (len(numbers) * len(chart.clients))), 0.0, 1 - 1e-6)
     with np.errstate(divide="ignore"):
         chance = np.exp((len(numbers) - 1 - last) * np.log1p(-share_of)) * len(chart.clients)
     cohort = _steady_cohort(chart)

@@ -1,0 +1,134 @@
+"""Where each participation's time went, and what its computing should have taken: what the rules about time share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
+from fedvitals.diagnose.persistence import Streak
+from fedvitals.vocabulary import CLIENT_PHASES, Outcome
+
+LOAD, WAIT = CLIENT_PHASES.index("load"), CLIENT_PHASES.index("wait")
+TRANSFERS = [CLIENT_PHASES.index("download"), CLIENT_PHASES.index("upload")]
+FINISHED = (Outcome.USED.value, Outcome.LATE.value, Outcome.REJECTED.value)
+LEAST_COHORT = 3  # below that the median of a round is one of the two
+REWEIGHTINGS = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spent:
+    """Seconds a participation, NaN for those that did not finish."""
+
+    finished: Bools
+    total: Floats
+    load: Floats
+    transfer: Floats
+    wait: Floats
+    compute: Floats  # the rest: training, and what no phase explains
+    longest: Bools  # it took the longest of its round
+
+
+def spent(chart: Chart) -> Spent:
+    """Times of batched clients are their shares of the batch's; all others are measured from start to end."""
+    table = chart.participations
+    finished = np.isin(table.outcome, FINISHED)
+    phases = np.nan_to_num(table.phases_s)
+    explained = phases.sum(axis=1)
+    total = np.where(table.attributed, explained, np.maximum(table.end_s - table.start_s, explained))
+    total = np.where(finished & (total > 0), total, np.nan)
+    load, wait, transfer = phases[:, LOAD], phases[:, WAIT], phases[:, TRANSFERS].sum(axis=1)
+    return Spent(
+        finished=finished & np.isfinite(total),
+        total=total,
+        load=load,
+        transfer=transfer,
+        wait=wait,
+        compute=np.maximum(total - load - wait - transfer, 0.0),
+        longest=_longest(chart, np.nan_to_num(total) - wait),
+    )
+
+
+def slowness(chart: Chart) -> Floats:
+    """The logarithm of each participation's computing time over what its steps and rows should take: 0 is as fast as
+    the others, log 2 half as fast. Clients of one batch share its noise, so they are held against the batch's median;
+    who is timed alone is not, because the median of a few noisy times is itself noise."""
+    table, times = chart.participations, chart.shared(spent)
+    seen = times.finished & (times.compute > 0)
+    found = np.full(len(table), np.nan)
+    if not seen.any():
+        return found
+    found[seen] = np.log(times.compute[seen] / expected(times.compute[seen], _work(chart, seen)))
+    return np.where(table.attributed, found - round_medians(chart, found), found)
+
+
+def expected(took: Floats, work: Floats) -> Floats:
+    """The time that the columns of `work` explain: the nonnegative weights with the least relative error, found over
+    all choices of columns (there are three) by reweighted least squares, so that slow ones do not set the measure."""
+    best, error = np.full(len(took), float(np.median(took))), np.inf
+    for count in range(1, work.shape[1] + 1):
+        for chosen in combinations(range(work.shape[1]), count):
+            fitted = _fitted(took, work[:, list(chosen)])
+            if fitted is None:
+                continue
+            off = float(np.median(np.abs(np.log(took / fitted))))
+            if off < error * 0.98:  # a further column must earn its place
+                best, error = fitted, off
+    return best
+
+
+def _fitted(took: Floats, work: Floats) -> Floats | None:
+    weight = 1 / took
+    for _ in range(REWEIGHTINGS):
+        solution = np.linalg.lstsq(work * weight[:, None], took * weight, rcond=None)[0]
+        if np.any(solution < 0) or not np.any(solution > 0):
+            return None
+        fitted: Floats = work @ solution
+        if np.any(fitted <= 0):
+            return None
+        weight = 1 / np.sqrt(np.maximum(np.abs(took - fitted), 1e-3 * fitted) * fitted)
+    return fitted
+
+
+def _work(chart: Chart, rows: Bools) -> Floats:
+    """A constant, steps, and rows gone through; what is not known of all is left out."""
+    table = chart.participations
+    through = table.samples * np.where(np.isfinite(table.epochs), table.epochs, 1.0)
+    columns = [np.ones(int(rows.sum())), table.steps[rows], through[rows]]
+    known = [one for one in columns[1:] if np.all(np.isfinite(one)) and np.ptp(one) > 0]
+    return np.stack([columns[0], *known], axis=1)
+
+
+def round_medians(chart: Chart, values: Floats) -> Floats:
+    """For each row the median of its round; 0 where too few are known."""
+    medians = np.zeros(len(values))
+    for _, rows in chart.cohorts:
+        known = values[rows][np.isfinite(values[rows])]
+        if len(known) >= LEAST_COHORT:
+            medians[rows] = np.median(known)
+    return medians
+
+
+def _longest(chart: Chart, took: Floats) -> Bools:
+    found = np.zeros(len(took), bool)
+    for _, rows in chart.cohorts:
+        if len(rows) > 1 and took[rows].max() > 0:
+            found[rows[int(np.argmax(took[rows]))]] = True
+    return found
+
+
+def others(chart: Chart, streak: Streak, values: Floats) -> tuple[float, float]:
+    """Between which values nine tenths of the others lie, in the rounds of these participations."""
+    table = chart.participations
+    same: Bools = np.isin(table.round, table.round[streak.seen]) & (table.client != streak.client)
+    seen = values[same & np.isfinite(values)]
+    if not len(seen):
+        seen = values[(table.client != streak.client) & np.isfinite(values)]
+    return (float(np.quantile(seen, 0.05)), float(np.quantile(seen, 0.95))) if len(seen) else (np.nan, np.nan)
+
+
+def held(chart: Chart, rows: Ints) -> int:
+    """In how many of these participations the round had none that took longer."""
+    return int(chart.shared(spent).longest[rows].sum())

@@ -1,0 +1,111 @@
+"""Straggler.
+
+Sees: a client whose computing takes at least twice what its steps and rows take at the others of its rounds, again and
+again. Loading (FL204) and transfers (FL301) are counted apart, and a client that merely has more rows is none.
+
+Matters: a synchronous round waits for its slowest client; at twice the time the others idle for half of it.
+
+Evidence: its seconds and those of the others in the same rounds, the factor once rows and steps are taken into
+account, in how many of its participations it was so slow, how often nobody took longer, and what it was before.
+
+False alarms: at most one run in a hundred by the persistence test (each participation is marked as slow against what
+its steps and rows take; chance is how often others are), and the factor must lie beyond the spread of the clients' own
+medians. In a federation of mixed devices half of the clients may be slow by nature: then none is named. Times of one
+process that trains client after client carry the machine's noise, which can hide a straggler with few participations.
+
+Do: look at the client's computer. Let rounds end without the last ones (`over_select`, `deadline_s`), train
+asynchronously, or give slow clients fewer epochs (FedProx allows that).
+
+Papers: Li et al., Federated Optimization in Heterogeneous Networks (MLSys 2020); Nguyen et al., Federated Learning with
+Buffered Asynchronous Aggregation (AISTATS 2022).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.persistence import Streak, streaks
+from fedvitals.diagnose.robust import median, spread, threshold
+from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
+from fedvitals.diagnose.timing.spent import held, others, slowness, spent
+from fedvitals.diagnose.writing import between, seconds, times, write
+from fedvitals.vocabulary import Action, Finding, Grade, Severity
+
+FACTORS = (2.0, 3.0, 5.0)  # slow, in noise of growing height; at twice the time the others idle for half of it
+RATE = 0.01
+
+
+def _look(chart: Chart) -> Iterator[Finding]:
+    if len(chart.clients) < 2:
+        raise CannotSee("one client alone is neither slow nor fast")
+    slow = chart.shared(slowness)
+    seen = np.isfinite(slow)
+    if not seen.any():
+        raise CannotSee("the times of clients are not known")
+    best: dict[int, Streak] = {}
+    for factor in FACTORS:
+        for streak in streaks(chart, slow > math.log(factor), seen, comparisons=len(FACTORS)):
+            known = best.get(streak.client)
+            if known is None or streak.chance < known.chance:
+                best[streak.client] = streak
+    least = _natural(chart, slow)
+    for streak in sorted(best.values(), key=lambda one: one.chance):
+        if median(slow[streak.seen]) > least:
+            yield _finding(chart, streak, slow)
+
+
+def _natural(chart: Chart, slow: Floats) -> float:
+    """How slow a client may be by the spread of them all; at least twice the others' time."""
+    medians = np.array([median(slow[rows]) for rows in chart.histories])
+    medians = medians[np.isfinite(medians)]
+    far = median(medians) + threshold(len(medians), RATE) * spread(medians)
+    return max(math.log(FACTORS[0]), far)
+
+
+def _finding(chart: Chart, streak: Streak, slow: Floats) -> Finding:
+    table, name = chart.participations, chart.clients[streak.client]
+    took = chart.shared(spent).compute
+    own, (low, high) = float(np.median(took[streak.rows])), others(chart, streak, took)
+    factor = math.exp(float(np.median(slow[streak.rows])))
+    held_up = held(chart, streak.rows)
+    earlier = np.setdiff1d(chart.histories[streak.client], streak.seen)
+    before = math.exp(median(slow[earlier])) if np.isfinite(median(slow[earlier])) else None
+    since = int(table.round[streak.rows[0]])
+    return write(
+        RULE,
+        Severity.WARNING,
+        f"client {name} computed for {seconds(own)}, the others {between(low, high)}: {factor:.1f} times as long as "
+        f"its steps and rows take elsewhere, in {len(streak.rows)} of {times(len(streak.seen), 'participation')} from "
+        f"round {since} on{f' ({before:.1f} times before)' if before else ''}; it held up {times(held_up, 'round')}",
+        grade=Grade.ACCUSED,
+        rounds=table.round[streak.rows].tolist(),
+        clients=[name],
+        evidence={
+            "seconds": own,
+            "others_s": [low, high],
+            "factor": factor,
+            "factor_before": before,
+            "slow": len(streak.rows),
+            "participations": len(streak.seen),
+            "held_up": held_up,
+            "chance": streak.chance,
+        },
+        next=[
+            f"fedvitals profile RUN --client {name}",
+            Action("set server.over_select above 1 and a server.deadline_s, or server.mode = 'async'", safe=False),
+        ],
+    )
+
+
+RULE = WrittenRule(
+    code="FL201",
+    name="straggler",
+    page=__doc__ or "",
+    look=_look,
+    needs=frozenset({Sight.PARTICIPATIONS}),
+    explains=frozenset({"FL202", "FL205"}),
+)
