@@ -1,0 +1,101 @@
+"""Participations against their cohort and against their own past, all at once: what the rules about clients share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
+from fedvitals.diagnose.robust import TO_SIGMA
+
+SICK = 1.5  # the cohort's median loss, as a multiple of its least so far, from which on nobody is accused
+UNWELL = 1.15  # and the same after an update that outweighed all others was averaged in
+WILD = 5.0  # such an update: as a multiple of the cohort's median norm
+SMALLEST = 4  # clients in a cohort, below which its median says little about the others
+
+
+def round_medians(chart: Chart, values: Floats) -> Floats:
+    """For each participation the median of what is finite among its round's values; NaN where nothing is."""
+    found = np.full(len(values), np.nan)
+    for _, rows in chart.cohorts:
+        some = values[rows]
+        finite = some[np.isfinite(some)]
+        if finite.size:
+            found[rows] = np.median(finite)
+    return found
+
+
+def against_cohort(chart: Chart, logs: Floats) -> Floats:
+    """Logarithms minus their round's median; NaN where too few of the round are known to compare with."""
+    known = np.isfinite(logs)
+    sizes = np.zeros(len(logs))
+    for _, rows in chart.cohorts:
+        sizes[rows] = known[rows].sum()
+    away = np.where(known, logs, np.nan) - round_medians(chart, logs)
+    return np.where(sizes >= SMALLEST, away, np.nan)
+
+
+def spread_of(away: Floats) -> float:
+    """The robust standard deviation of all distances from the cohort."""
+    finite = away[np.isfinite(away)]
+    return TO_SIGMA * float(np.median(np.abs(finite))) if finite.size else 0.0
+
+
+def received_losses(chart: Chart) -> Floats:
+    """Of each participation, the loss of the model it received on its own rows, as nearly as it is known."""
+    table = chart.participations
+    return np.where(np.isnan(table.first_loss), table.loss, table.first_loss)
+
+
+def finite_update(chart: Chart) -> Bools:
+    """Participations whose update is known and holds finite values only."""
+    table = chart.participations
+    return np.isfinite(table.update_norm) & ~(table.nonfinite > 0)
+
+
+def well(chart: Chart) -> Bools:
+    """Participations in rounds whose model is not sick already: whoever trains a sick model is not to blame for it.
+
+    A round is sick when the median loss on receipt lies well above its least so far, or is not finite for half of the
+    cohort; less is enough after a wild update was used.
+    """
+    losses, norms = received_losses(chart), chart.participations.update_norm
+    good = np.ones(len(losses), dtype=bool)
+    least, wild_before = np.inf, False
+    for _, rows in chart.cohorts:
+        known = losses[rows][~np.isnan(losses[rows])]
+        middle = float(np.median(known)) if known.size else np.nan
+        reported = chart.participations.steps[rows] > 0
+        lost = bool(np.mean(~np.isfinite(losses[rows][reported])) > 0.5) if reported.any() and least < np.inf else False
+        above = UNWELL if wild_before else SICK
+        if lost or (np.isfinite(least) and middle > above * least):
+            good[rows] = False
+        elif np.isfinite(middle):
+            least = min(least, middle)
+        wild_before = wild_before or _has_wild(norms[rows])
+    return good
+
+
+def _has_wild(norms: Floats) -> bool:
+    known = norms[~np.isnan(norms)]
+    if known.size < SMALLEST:
+        return False
+    finite = known[np.isfinite(known)]
+    middle = float(np.median(finite)) if finite.size else 0.0
+    return bool(finite.size < known.size or (middle > 0 and finite.max() > WILD * middle))
+
+
+def histories(chart: Chart) -> Ints:
+    """[clients, most participations]: the rows of each client's participations in order, then -1."""
+    width = max((len(rows) for rows in chart.histories), default=0)
+    table = np.full((len(chart.clients), width), -1, dtype=np.int64)
+    for client, rows in enumerate(chart.histories):
+        table[client, : len(rows)] = rows
+    return table
+
+
+def in_order(chart: Chart, values: Floats) -> Floats:
+    """[clients, most participations]: values in the order of each client's participations, NaN after the last."""
+    table = chart.shared(histories)
+    if not table.size:
+        return np.empty(table.shape)
+    return np.where(table >= 0, values[np.maximum(table, 0)], np.nan)

@@ -1,0 +1,114 @@
+"""How the whole run learns, round by round: the global model's loss, and clients' losses on receiving it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedvitals.diagnose.chart import Chart, Floats, Ints
+from fedvitals.diagnose.learning.cohorts import received_losses
+from fedvitals.diagnose.robust import TO_SIGMA, median
+from fedvitals.diagnose.rule import CannotSee
+
+MOST_COMPARED = 300  # values of a series that are compared with each other, pair by pair
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """A value a round, in the order of the rounds; some may not be finite. `of` says what it is."""
+
+    of: str
+    rounds: Ints
+    values: Floats
+
+    @property
+    def finite(self) -> Curve:
+        seen = np.isfinite(self.values)
+        return Curve(self.of, self.rounds[seen], self.values[seen])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def noise(self) -> float:
+        """The deviation of one value from the way that its neighbours go (from second differences, robustly)."""
+        values = self.finite.values
+        if len(values) < 4:
+            return 0.0
+        bends = values[2:] - 2 * values[1:-1] + values[:-2]
+        return TO_SIGMA * float(np.median(np.abs(bends))) / math.sqrt(6)
+
+    def level(self, start: int | None, end: int | None) -> float:
+        """The median of a stretch."""
+        return median(self.values[start:end])
+
+
+def evaluated(chart: Chart) -> Curve:
+    """The global model's loss on the split it is judged on most often; the last word of each round counts."""
+    splits = Counter(one.split for one in chart.judged if one.loss is not None)
+    wanted = splits.most_common(1)[0][0] if splits else None
+    by_round = {one.round: one.loss for one in chart.judged if one.split == wanted and one.loss is not None}
+    return _curve("evaluation loss", by_round)
+
+
+def accuracies(chart: Chart) -> Curve:
+    """The same of the accuracy."""
+    splits = Counter(one.split for one in chart.judged if one.accuracy is not None)
+    wanted = splits.most_common(1)[0][0] if splits else None
+    by_round = {one.round: one.accuracy for one in chart.judged if one.split == wanted and one.accuracy is not None}
+    return _curve("accuracy", by_round)
+
+
+def received(chart: Chart) -> Curve:
+    """The median over each round's clients of the loss of the model they received, on their own rows."""
+    losses = received_losses(chart)
+    medians: dict[int, float] = {}
+    for number, rows in chart.cohorts:
+        known = losses[rows][~np.isnan(losses[rows])]
+        if known.size:
+            medians[number] = float(np.median(known))
+    return _curve("clients' loss", medians)
+
+
+def learning_curve(chart: Chart, least: int) -> Curve:
+    """The evaluation loss with, before it, the loss on receipt of the first model; the clients' losses where nothing was
+    evaluated. CannotSee where fewer than `least` rounds are known."""
+    judged, own = chart.shared(evaluated), chart.shared(received)
+    if len(judged) >= least:
+        first = own.values[:1] if len(own) and own.rounds[0] <= judged.rounds[0] else np.empty(0)
+        first = first[np.isfinite(first)]
+        rounds = np.concatenate([judged.rounds[:1] - 1] * len(first) + [judged.rounds])
+        return Curve(judged.of, rounds, np.concatenate([first, judged.values]))
+    if len(own) >= least:
+        return own
+    raise CannotSee(f"{max(len(judged), len(own))} rounds have a loss; it takes {least} to see how it goes")
+
+
+def chance(chart: Chart) -> float | None:
+    """The cross-entropy of guessing: the logarithm of how many classes the last layer has; None when it is unknown."""
+    layout = chart.updates.layout if chart.updates is not None else next(iter(chart.layouts), None)
+    if layout is None or layout.unit_layer is None:
+        return None
+    classes = layout.layers[layout.unit_layer].shape[0]
+    return math.log(classes) if classes > 1 else None
+
+
+def trend(values: Floats) -> float:
+    """Mann and Kendall's test: how many standard deviations the order of the values lies from no trend; up is above 0."""
+    if len(values) > MOST_COMPARED:
+        values = values[np.linspace(0, len(values) - 1, MOST_COMPARED).astype(int)]
+    count = len(values)
+    if count < 3:
+        return 0.0
+    left, right = np.triu_indices(count, 1)
+    total = float(np.sign(values[right] - values[left]).sum())
+    return total / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+
+
+def _curve(of: str, by_round: dict[int, float]) -> Curve:
+    rounds = sorted(by_round)
+    values = np.array([by_round[one] for one in rounds], dtype=np.float64)
+    return Curve(of, np.array(rounds, dtype=np.int64), values)

@@ -1,0 +1,153 @@
+"""Missing zero_grad.
+
+Sees: gradients that pile up over the steps of a participation. Where several steps' gradients were sampled, their norms
+grow with the step as sums do. Where only the first was, the update: K piled steps move a client (K + 1) / 2 times as
+far as K plain ones, so its rate (update / (steps * first gradient)) leaps by that factor, against its cohort and against
+its own past, and its losses inside the participation go another way than before. Of the whole run: the same for most
+clients, against the configured learning rate.
+
+Matters: the client trains with a momentum of one: it overshoots, swings, and outweighs the others.
+
+Evidence: steps, the factor that piling would give and the one seen, the score of the change, how unusual its losses'
+way was, growth of the sampled gradients.
+
+False alarms: the leap must lie between four and sixteen tenths of what piling gives (on a logarithmic scale), beyond the
+score that one of the run's clients would pass by chance in one of a thousand runs, and begin in a round whose model is
+well. A client whose learning rate was raised by just that factor looks the same. With one or two steps a participation
+there is nothing, or next to nothing, to pile up: not seen.
+
+Do: optimizer.zero_grad() before each backward().
+
+Papers: none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.learning.changes import changes
+from fedvitals.diagnose.learning.cohorts import in_order, well
+from fedvitals.diagnose.learning.loss_paths import unusual_path
+from fedvitals.diagnose.learning.piling import of_run
+from fedvitals.diagnose.learning.rates import early_jumps, rates
+from fedvitals.diagnose.learning.report import finding, short, times
+from fedvitals.diagnose.robust import median, threshold
+from fedvitals.diagnose.rule import Sight, WrittenRule
+from fedvitals.vocabulary import Action, Finding, Grade, Severity
+
+FALSE_ALARMS = 1e-3  # a run
+LEAST_STEPS = 2
+LEAST, MOST = 0.35, 1.25  # of what piling gives, on a logarithmic scale
+AMBIGUOUS_STEPS = 7  # from here on a plain factor (a scaled update) of five is inside these bounds too
+OTHER_WAY = 4.0  # then the losses must lie this many times further from their usual way than the others' do
+LONGER = 0.5  # of the leap must show in the update's length: the rest is what its first gradient happened to be
+DOUBLED = math.log(2.0)
+NOISE = 0.05  # of a logarithm of a rate: clients with one batch an epoch show none at all
+
+
+def _look(chart: Chart) -> Iterator[Finding]:
+    found = list(_of_clients(chart))
+    if len(found) * 2 > len(chart.clients):
+        found = []
+    yield from found
+    if not found:
+        yield from _of_run(chart)
+
+
+def _of_clients(chart: Chart) -> Iterator[Finding]:
+    rate = chart.shared(rates)
+    away, own = in_order(chart, rate.away), in_order(chart, rate.log)
+    steps = np.array([median(chart.participations.steps[rows]) for rows in chart.histories])
+    expected = np.log((np.where(steps >= LEAST_STEPS, steps, np.nan) + 1) / 2)
+    change = changes(away, NOISE)
+    shift, leap = change.shift, _leaps(own, change.split)
+    longer = _leaps(in_order(chart, rate.longer), change.split)
+    limit = threshold(len(chart.clients) * max(away.shape[1], 1), FALSE_ALARMS)
+    fits = (shift > LEAST * expected) & (leap > LEAST * expected) & (longer > LONGER * LEAST * expected)
+    fits &= np.minimum(shift, leap) < MOST * expected
+    healthy = chart.shared(well)
+    for client in np.flatnonzero(fits & (change.score > limit)):
+        rows = chart.histories[client]
+        place = int(change.split[client])
+        way = _way(chart, int(client), place)
+        jumped = chart.shared(early_jumps)[rows[place]] > DOUBLED  # at once: its rate is too high (FL412)
+        sure = steps[client] < AMBIGUOUS_STEPS or way > OTHER_WAY
+        if healthy[rows[place]] and sure and not jumped:
+            yield _of_client(chart, int(client), place, float(shift[client]), float(change.score[client]), way)
+
+
+def _leaps(histories: Floats, splits: np.ndarray) -> Floats:
+    """The first value after the split against the mean of the two before it."""
+    every = np.arange(len(histories))
+    first = histories[every, np.minimum(splits, histories.shape[1] - 1)] if histories.shape[1] else np.zeros(len(every))
+    before = np.array([np.mean(row[max(place - 2, 0) : place]) for row, place in zip(histories, splits, strict=True)])
+    return first - before
+
+
+def _way(chart: Chart, client: int, place: int) -> float:
+    """How unusual the losses' way was, over how unusual it was for the others in the same round."""
+    number = chart.participations.round[chart.histories[client][place]]
+    own = unusual_path(chart, chart.histories[client], place)
+    others = []
+    for other, rows in enumerate(chart.histories[:MOST_OTHERS]):
+        at = int(np.searchsorted(chart.participations.round[rows], number))
+        if other != client and at < len(rows) and chart.participations.round[rows[at]] == number:
+            others.append(unusual_path(chart, rows, at))
+    return own / max(median(np.array(others)), 1.0) if others else own
+
+
+MOST_OTHERS = 50  # clients that say what is usual in a round
+
+
+def _of_client(chart: Chart, client: int, place: int, shift: float, score: float, way: float) -> Finding:
+    table, name = chart.participations, chart.clients[client]
+    rows = chart.histories[client][place:]
+    steps = median(table.steps[rows])
+    return finding(
+        RULE,
+        Severity.WARNING,
+        Grade.ACCUSED,
+        f"from round {table.round[rows[0]]} on client {name}'s updates are {times(math.exp(shift))} as long as before for its "
+        f"gradient and its {steps:.0f} steps, beside its cohort; gradients that pile up make {times((steps + 1) / 2)}: "
+        "zero_grad() is missing",
+        {
+            "leap_ratio": short(math.exp(shift)),
+            "piled_ratio": short((steps + 1) / 2),
+            "steps": int(steps),
+            "score": short(score),
+            "loss_way_ratio": short(way) if math.isfinite(way) else None,
+        },
+        (
+            Action(f"optimizer.zero_grad() before each backward() in client {name}'s loop"),
+            Action(f"fedvitals show RUN --client {name}"),
+        ),
+        rounds=table.round[rows],
+        clients=(name,),
+    )
+
+
+def _of_run(chart: Chart) -> Iterator[Finding]:
+    seen = of_run(chart)
+    if seen is not None:
+        yield finding(
+            RULE,
+            Severity.WARNING,
+            Grade.ACCUSED,
+            f"{seen.why}: every client's gradients pile up; zero_grad() is missing",
+            seen.evidence,
+            (Action("optimizer.zero_grad() before each backward() in the clients' loop"),),
+        )
+
+
+RULE = WrittenRule(
+    code="FL414",
+    name="missing zero_grad",
+    page=__doc__ or "",
+    look=_look,
+    needs=frozenset({Sight.UPDATES}),
+    explains=frozenset({"FL402", "FL403", "FL404", "FL407", "FL410", "FL412", "FL501", "FL505", "FL602", "FL609"}),
+)

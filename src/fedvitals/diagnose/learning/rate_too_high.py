@@ -1,0 +1,159 @@
+"""Learning rate too high.
+
+Sees: of a client, an update at least ten times too long for the gradient it began with and the steps it took, measured
+against its cohort's, with a loss that jumps inside its steps or ends as NaN. Of the whole run, losses that rise or jump
+inside the participations of most clients in many rounds.
+
+Matters: one such update outweighs all others; the averaged model is thrown back to guessing. With the rate too high for
+everybody the run diverges or swings.
+
+Evidence: the client's rate against the cohort's (update / (steps * first gradient), see `rates.py`; update / steps where
+no gradients were sampled), its score in robust deviations, the jump of its loss; for the run, the share of participations
+whose loss rose.
+
+False alarms: a client is accused at ten times its cohort's rate only, beyond the score that one of the run's
+participations would pass by chance in one of a thousand runs, and never in rounds whose model is sick already. A client
+with a single step shows no loss after it: then thirty times are asked, and a scaled update (FL602) looks the same.
+
+Do: set that client's learning rate to the others'. For a run: lower it, clip gradients, or warm up.
+
+Papers: Bengio 2012, Practical recommendations for gradient-based training of deep architectures (arXiv:1206.5533).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedvitals.diagnose.chart import Bools, Chart, Ints
+from fedvitals.diagnose.learning.cohorts import against_cohort, finite_update, received_losses, well
+from fedvitals.diagnose.learning.rates import blamed, first_gradients, loss_jumps, rates, step_losses
+from fedvitals.diagnose.learning.report import finding, short, times
+from fedvitals.diagnose.robust import threshold
+from fedvitals.diagnose.rule import Sight, WrittenRule
+from fedvitals.vocabulary import Action, Finding, Grade, Severity
+
+FALSE_ALARMS = 1e-3  # a run
+FAR = math.log(10.0)  # an order of magnitude: what "far too high" means
+FAR_ALONE = math.log(30.0)  # and where nothing but the length speaks
+DOUBLED = math.log(2.0)  # a loss that doubles inside a participation: the steps undo what they learn
+GROWN = math.log(1.3)  # a loss that grows at all where the length alone is beyond what else could make it
+LONGER = math.log(3.0)  # than the cohort's updates: a rate is judged by a first gradient, which may be small by chance
+PILED = 1.6
+FIVEFOLD = math.log(5.0)
+TENFOLD = math.log(10.0)  # a loss that overflows has grown before; a NaN in the rows comes without that
+RISEN = math.log(1.1)
+MANY_ROUNDS = 0.2  # share of the rounds, at least two, in which most clients' losses must rise
+
+
+def _look(chart: Chart) -> Iterator[Finding]:
+    wild = _wild(chart)
+    for client in np.unique(chart.participations.client[wild]):
+        rows = np.flatnonzero(wild & (chart.participations.client == client))
+        yield _of_client(chart, int(client), rows)
+    if not wild.any():
+        yield from _of_run(chart)
+
+
+def _wild(chart: Chart) -> Bools:
+    """Participations that are far too long and whose losses show it. A sure one vouches for the client's others."""
+    table, rate, jumps = chart.participations, chart.shared(rates), chart.shared(loss_jumps)
+    far = max(FAR, threshold(len(table), FALSE_ALARMS) * rate.spread)
+    long = blamed(chart, (rate.away > far) & (rate.longer > LONGER))
+    piled = PILED * np.log((np.fmax(table.steps, 1.0) + 1) / 2)  # what a missing zero_grad may reach: FL414's
+    jumped = (jumps > GROWN) & (rate.away > piled)
+    single = (table.steps <= 1) & (rate.away > FAR_ALONE)
+    overflown = blamed(chart, ~finite_update(chart) & (jumps > TENFOLD) & _began_well(chart))
+    surely = chart.shared(well) & ~_other_inputs(chart) & ((long & (jumped | single)) | overflown)
+    guilty = np.isin(table.client, table.client[surely])
+    return surely | (guilty & (long | overflown))
+
+
+def _other_inputs(chart: Chart) -> Bools:
+    """A first gradient, or a loss on receipt, far from the cohort's: then the rows are odd, not the rate (FL506)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gradients = against_cohort(chart, np.log(chart.shared(first_gradients)))
+        losses = against_cohort(chart, np.log(received_losses(chart)))
+    return (gradients > FIVEFOLD) | ((losses > FIVEFOLD) & ~np.isfinite(gradients))
+
+
+def _began_well(chart: Chart) -> Bools:
+    losses = received_losses(chart)
+    return np.isfinite(np.where(np.isnan(losses), np.inf, chart.shared(step_losses)[:, :1].min(axis=1, initial=np.inf)))
+
+
+def _of_client(chart: Chart, client: int, rows: Ints) -> Finding:
+    table, rate, jumps = chart.participations, chart.shared(rates), chart.shared(loss_jumps)
+    first, name = int(rows[0]), chart.clients[client]
+    known = rate.away[rows][np.isfinite(rate.away[rows])]
+    factor = float(np.exp(known[0])) if known.size else math.inf
+    jump = float(np.exp(np.nanmax(jumps[rows]))) if np.isfinite(jumps[rows]).any() else math.nan
+    moved = "for its gradient and steps" if rate.by_gradient else "for its steps"
+    long = f"is {times(factor)} as long as the cohort's {moved}" if known.size else "is not finite"
+    losses = f"; its loss grew to {times(jump)} what it was on receipt inside its own steps" if jump > 1.1 else ""
+    return finding(
+        RULE,
+        Severity.CRITICAL,
+        Grade.ACCUSED,
+        f"client {name}'s update of round {table.round[first]} {long}{losses}: its learning rate is far too high",
+        {
+            "rate_ratio": short(factor),
+            "score": short(known[0] / rate.spread) if known.size and rate.spread > 0 else None,
+            "loss_jump_ratio": short(jump),
+            "by_gradient": rate.by_gradient,
+            "participations": len(rows),
+        },
+        (
+            Action(f"compare client {name}'s learning rate with the others'"),
+            Action(f"fedvitals replay RUN --round {table.round[first]} --without {name}"),
+            Action("train.clip = 1.0, or an aggregator that leaves extremes out", safe=False),
+        ),
+        rounds=table.round[rows],
+        clients=(name,),
+    )
+
+
+def _of_run(chart: Chart) -> Iterator[Finding]:
+    """Most clients' losses rise or jump inside their participations, in many rounds."""
+    table = chart.participations
+    losses, jumps = received_losses(chart), chart.shared(loss_jumps)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = np.log(table.last_loss / losses)
+    seen = np.isfinite(losses) & ((table.steps > 1) | np.isnan(table.steps)) & ~np.isnan(table.last_loss)
+    overflown = np.isfinite(losses) & ~finite_update(chart) & (jumps > TENFOLD)
+    rising = (seen & ((change > RISEN) | (jumps > DOUBLED))) | overflown
+    counted = seen | overflown
+    bad = [n for n, rows in chart.cohorts if counted[rows].sum() > 1 and rising[rows].sum() * 2 > counted[rows].sum()]
+    looked = sum(bool(counted[rows].sum() > 1) for _, rows in chart.cohorts)
+    if len(bad) < max(2, MANY_ROUNDS * looked):
+        return
+    share = float(rising[counted].mean())
+    worst = float(np.exp(np.nanmedian(jumps[rising]))) if np.isfinite(jumps[rising]).any() else math.nan
+    yield finding(
+        RULE,
+        Severity.CRITICAL,
+        Grade.ACCUSED,
+        f"the loss rose inside the clients' own training in {share:.0%} of {int(counted.sum())} participations (in {len(bad)} "
+        f"of {looked} rounds for most clients), typically to {times(worst)} its start: the learning rate is too high for all",
+        {"rising_ratio": short(share), "rounds": len(bad), "of_rounds": looked, "typical_jump_ratio": short(worst)},
+        (
+            Action("lower the learning rate (train.lr) to a third or a tenth", safe=False),
+            Action("clip gradients: train.clip = 1.0", safe=False),
+        ),
+        rounds=bad,
+    )
+
+
+RULE = WrittenRule(
+    code="FL412",
+    name="learning rate too high",
+    page=__doc__ or "",
+    look=_look,
+    needs=frozenset({Sight.UPDATES}),
+    explains=frozenset(
+        {"FL402", "FL403", "FL404", "FL405", "FL406", "FL407", "FL408", "FL409", "FL410", "FL411", "FL501"}
+        | {"FL503", "FL504", "FL505", "FL602", "FL609"}
+    ),
+)
