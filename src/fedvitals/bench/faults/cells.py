@@ -97,7 +97,8 @@ class Played:
     from_round: int
     struck: Mapping[str, tuple[int, ...]]  # bad client -> the rounds in which it was struck
     hit: Mapping[str, float] = field(default_factory=dict)  # bad client -> share of its rows that is spoilt
-    layers: tuple[str, ...] = ()  # the layer that is at fault, where it is one
+    layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # bad client -> where it is, if it is somewhere
+    steps: Mapping[str, int] = field(default_factory=dict)  # bad client -> its first bad step, if there is one
     wall_s: float = 0.0
     accuracy: float | None = None  # of the last global model
     stopped: str = ""  # why the training could not go on to its end
@@ -184,6 +185,7 @@ def _played(cell: Cell, watching: Callable[[Training], RoundHook] | None, settin
         struck=truth.struck,
         hit=truth.hit,
         layers=truth.layers,
+        steps=truth.steps,
         wall_s=time.perf_counter() - began,
         accuracy=accuracy,
         stopped=stopped,

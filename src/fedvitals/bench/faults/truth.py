@@ -9,31 +9,43 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.faults.fault import DataFault, Fault, Owner
+from fedvitals.faults.data import NanBatch
+from fedvitals.faults.fault import DataFault, Fault, Owner, Sending
 from fedvitals.faults.registry import make
 from fedvitals.faults.training import DroppedLastBatch, FrozenLayer
+from fedvitals.faults.update import NanUpdate
+from fedvitals.faults.work import LocalWork
 from fedvitals.train.engine import Training
+from fedvitals.train.orders import batch_orders
 
 
 class Truth(NamedTuple):
-    """`struck`: bad client -> rounds in which it was struck; `hit`: bad client -> share of its rows that is spoilt."""
+    """By bad client: the rounds in which it was struck, the share of its rows that is spoilt, the layers that are at
+    fault and the first bad step of its first struck participation."""
 
     struck: dict[str, tuple[int, ...]]
     hit: dict[str, float]
-    layers: tuple[str, ...]
+    layers: dict[str, tuple[str, ...]]
+    steps: dict[str, int]
 
 
 def truth_of(training: Training, chart: Chart) -> Truth:
     """Of a training with at most one fault, after it ran."""
     if not training.job.faults:
-        return Truth({}, {}, ())
+        return Truth({}, {}, {}, {})
     fault = make(training.job.faults[0])
     struck = _struck(training, fault, chart)
     hit = {client: share for client in struck if (share := _share(training, fault, client)) is not None}
     real = {client: rounds for client, rounds in struck.items() if hit.get(client, 1.0) > 0}
-    return Truth(real, hit, _layers(training, fault))
+    attempts = {client: _attempt(chart, client, rounds[0]) for client, rounds in real.items()}
+    layers = {client: named for client, one in attempts.items() if (named := _layers(training, fault, client, one))}
+    steps = {
+        client: step for client, one in attempts.items() if (step := _step(training, fault, client, one)) is not None
+    }
+    return Truth(real, hit, layers, steps)
 
 
 def _struck(training: Training, fault: Fault, chart: Chart) -> dict[str, tuple[int, ...]]:
@@ -66,9 +78,36 @@ def _share(training: Training, fault: Fault, client: str) -> float | None:
     return float(changed.float().mean())
 
 
-def _layers(training: Training, fault: Fault) -> tuple[str, ...]:
-    """Where one layer is at fault, its name."""
-    if not isinstance(fault, FrozenLayer):
+def _attempt(chart: Chart, client: str, round: int) -> int:
+    """Which of its participations this was."""
+    table = chart.participations
+    own = (table.client == chart.clients.index(client)) & (table.round == round)
+    return int(table.attempt[own][0])
+
+
+def _layers(training: Training, fault: Fault, client: str, attempt: int) -> tuple[str, ...]:
+    """Where single layers are at fault, their names."""
+    model = training.model
+    if isinstance(fault, FrozenLayer):
+        trainable = [(layer.name, layer.shape) for layer in model.layers if layer.trainable]
+        return (trainable[fault.layer(trainable)][0],)
+    if not isinstance(fault, NanUpdate):
         return ()
-    trainable = [(layer.name, layer.shape) for layer in training.model.layers if layer.trainable]
-    return (trainable[fault.layer(trainable)][0],)
+    sent = fault.sent(torch.zeros(model.size), Sending(training.job.seed, client, attempt, 0))
+    broken = zip(model.layers, model.slices, strict=True)
+    return tuple(layer.name for layer, part in broken if bool(sent[part].isnan().any()))
+
+
+def _step(training: Training, fault: Fault, client: str, attempt: int) -> int | None:
+    """The step whose batch holds the first spoilt row, where one row spoils a training."""
+    if not isinstance(fault, NanBatch):
+        return None
+    spec, federation = training.job.train, training.federation
+    index = federation.clients.index(client)
+    rows = federation.train_rows[index]
+    owner = Owner(training.job.seed, client, federation.classes)
+    x, _ = fault.spoilt(federation.x[rows], federation.y[rows], owner)
+    bad = x.flatten(1).isnan().any(dim=1).numpy()
+    work = LocalWork(client=index, name=client, attempt=attempt, round=0, lr=spec.lr)
+    order = batch_orders(training.job.seed, [work], [len(rows)], spec.epochs)[0, 0]
+    return int(np.flatnonzero(bad[order])[0]) // spec.batch_size
