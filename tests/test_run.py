@@ -16,7 +16,7 @@ import pytest
 import fedvitals
 from fedvitals.capture.nothing import NoRun
 from fedvitals.errors import SettingsError, StoreError
-from fedvitals.run import Run
+from fedvitals.run import NotRecorded, Run
 from fedvitals.settings import Settings, resolve
 from fedvitals.store import open_store
 from fedvitals.store.protocol import RunReader
@@ -127,6 +127,7 @@ def test_switched_off_nothing_is_made_and_every_call_works(tmp_path: Path, monke
         rnd.evaluated(loss=1)
         rnd.failed(7, stage="s", kind="k", message="m")
         rnd.selected(3)
+        assert (len(rnd.verdicts()), 7 in rnd.verdicts()) == (0, False)
         rnd.cohort([1, 2]).step(None)
         rnd.cohort([1, 2]).submit(None)
         assert run.client(1, base=run.version(object())) is rnd.client(2)
@@ -140,7 +141,7 @@ def test_switched_off_has_every_name_that_switched_on_has() -> None:
     from fedvitals.capture import clients, cohorts, nothing, remote, rounds, spans
 
     pairs: list[tuple[type, type]] = [
-        (Run, nothing.NoRun),
+        (Run, NotRecorded),
         (rounds.RoundSession, nothing.NoRound),
         (clients.ClientSession, nothing.NoClient),
         (remote.RemoteClient, nothing.NoClient),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fedvitals import capture as capture
     from fedvitals import codecs as codecs
     from fedvitals import conventions as conventions
+    from fedvitals import diagnose as diagnose
     from fedvitals import errors as errors
     from fedvitals import faults as faults
     from fedvitals import settings as settings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fedvitals import train as train
     from fedvitals import vocabulary as vocabulary
     from fedvitals.capture.remote import client_session as client_session
+    from fedvitals.diagnose.diagnosis import Diagnosis as Diagnosis
     from fedvitals.errors import FedvitalsError as FedvitalsError
     from fedvitals.run import Run as Run
     from fedvitals.run import start as start
@@ -42,6 +44,7 @@ _NAMES = {
     "fedvitals.capture.remote": ("client_session",),
     "fedvitals.train.job": ("Job",),
     "fedvitals.store": ("open_store",),
+    "fedvitals.diagnose.diagnosis": ("Diagnosis",),
     "fedvitals.vocabulary": ("Finding", "Action", "Severity", "Grade", "Status", "Outcome", "Level"),
     "fedvitals.settings": ("Settings",),
     "fedvitals.errors": ("FedvitalsError",),
@@ -50,6 +53,7 @@ _MODULES = (
     "capture",
     "codecs",
     "conventions",
+    "diagnose",
     "errors",
     "faults",
     "settings",

@@ -33,7 +33,9 @@ from fedvitals.vocabulary import Run as RunRecord
 
 if TYPE_CHECKING:
     from fedvitals.capture.accelerator import Accelerator
-    from fedvitals.store.protocol import Journal
+    from fedvitals.diagnose.checkups import Checkups, Verdicts
+    from fedvitals.diagnose.diagnosis import Diagnosis
+    from fedvitals.store.protocol import Journal, RunReader
 
 log = logging.getLogger("fedvitals")
 
@@ -49,7 +51,7 @@ def start(
     accelerator: Accelerator | None = None,
     environment_extra: Mapping[str, Any] | None = None,
     **overrides: Any,
-) -> Run | NoRun:
+) -> Run | NotRecorded:
     """Begin to record a training.
 
     `config` is kept with the run: a mapping, a dataclass, or an object with attributes. `overrides` are settings by
@@ -61,7 +63,7 @@ def start(
     resolved = _resolved(settings, overrides)
     check_name(name, "name")
     if resolved.mode == "off":
-        return NoRun()
+        return NotRecorded()
     origin_ns, started_unix_ns = now_ns(), time.time_ns()  # the one anchor of the run's clock on the wall's
     record = RunRecord(
         id=_new_id(name),
@@ -76,7 +78,7 @@ def start(
         journal = _create(resolved, record)
     except (OSError, StoreError) as error:
         log.warning("this run is not recorded: %s", error)
-        return NoRun()
+        return NotRecorded()
     return Run(record, resolved, journal, now_ns=now_ns, origin_ns=origin_ns, accelerator=accelerator)
 
 
@@ -138,6 +140,8 @@ class Run:
             on_trouble=log.warning,
         )
         self.recorder = Recorder(record, settings, writer, now_ns=now_ns, origin_ns=origin_ns, accelerator=accelerator)
+        self._writer = writer
+        self._checkups: Checkups | None = None
         self._round = -1
         self._closed = False
         self._token = context.enter(context.Whereabouts(record.id, owner=id(self.recorder)))
@@ -158,7 +162,7 @@ class Run:
     def round(self, number: int, model: Any = None) -> RoundSession:
         """One round. `model` is the global model it starts from: a module, a state dict or a list of arrays."""
         self._round = int(number)
-        return RoundSession(self.recorder, self._round, model)
+        return RoundSession(self.recorder, self._round, model, verdicts=self._verdicts)
 
     @harmless_or(NoClient())
     def client(self, client: Any, *, base: int | None = None, samples: SupportsInt | None = None) -> ClientSession:
@@ -196,6 +200,49 @@ class Run:
         """Which steps of a participation to look at, for engines that must know beforehand."""
         return self.recorder.governor.plan(steps)
 
+    def diagnose(self) -> Diagnosis:
+        """What is wrong with the run, as far as it can be seen now; also after `close`.
+
+        It waits until all that was recorded is on disk and reads it back. That takes the time it takes: it is not
+        counted against the budget, because it was asked for. Trouble gives one warning and a diagnosis that says that
+        nothing could be observed.
+        """
+        try:
+            return self._on_disk().diagnosis()
+        except Exception as error:
+            self.recorder.trouble("diagnose", error)
+            return _unseen(self.recorder.run, f"the run could not be read: {in_words(error)}")
+        finally:
+            if self._closed:
+                self._end_checkups()
+
+    def _verdicts(self, number: int) -> Verdicts:
+        from fedvitals.diagnose.checkups import Verdicts
+
+        try:
+            return self._on_disk().verdicts(number)
+        except Exception as error:
+            self.recorder.trouble("verdicts", error)
+            return Verdicts()
+
+    def _on_disk(self) -> Checkups:
+        """Everything that was recorded so far, ready to be examined."""
+        from fedvitals.diagnose.checkups import Checkups
+
+        if not self.recorder.alive:
+            raise StoreError("this is a forked child, and the run is its parent's")
+        if not self._closed:
+            self.recorder.flush()
+            self._writer.flush(self.recorder.settings.close_timeout_s)
+        if self._checkups is None:
+            self._checkups = Checkups(partial(_opened, self.recorder.settings, self.id))
+        return self._checkups
+
+    def _end_checkups(self) -> None:
+        checkups, self._checkups = self._checkups, None
+        if checkups is not None:
+            checkups.close()
+
     def close(self, error: BaseException | None = None) -> None:
         """End the run: finished, or failed with this error. A second call does nothing."""
         if self._closed:
@@ -203,6 +250,7 @@ class Run:
         self._closed = True
         atexit.unregister(self._at_exit)
         context.leave(self._token)
+        self._end_checkups()
         _close(self.recorder, error)
 
     def __enter__(self) -> Self:
@@ -212,6 +260,27 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(error)
+
+
+class NotRecorded(NoRun):
+    """A run that is not recorded, as `start` gives it."""
+
+    def diagnose(self) -> Diagnosis:
+        """Nothing could be observed."""
+        return _unseen(RunRecord("", "a run that is not recorded", Status.FINISHED, 0), "the run is not recorded")
+
+
+def _opened(settings: Settings, run_id: str) -> RunReader:
+    from fedvitals.store import open_store
+
+    return open_store(settings).open(run_id)
+
+
+def _unseen(run: RunRecord, reason: str) -> Diagnosis:
+    from fedvitals.diagnose.diagnosis import nothing_observed
+    from fedvitals.diagnose.registry import RULES
+
+    return nothing_observed(run, RULES, reason)
 
 
 def _close(recorder: Recorder, error: BaseException | None) -> None:

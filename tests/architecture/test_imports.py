@@ -8,7 +8,7 @@ import sys
 import pytest
 from tree import PACKAGE, Module, modules, stage
 
-GROUND = {"vocabulary", "conventions", "settings", "errors", "randomness"}  # everybody's
+GROUND = {"vocabulary", "conventions", "settings", "errors", "randomness", "printable"}  # everybody's
 ANYTHING = {"train", "store", "diagnose", "capture", "codecs", "faults", "show", "show.cli", "bench", "run", "testing"}
 MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(GROUND, GROUND),

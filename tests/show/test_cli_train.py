@@ -42,7 +42,7 @@ def test_run_records_and_says_what_comes_next(job: str, tmp_path: Path, capsys: 
     said = capsys.readouterr()
     assert "2/2 rounds" in said.err
     assert "accuracy" in said.out
-    assert said.out.splitlines()[-1].startswith("next ")
+    assert any(line.startswith("next ") for line in said.out.splitlines())
     assert [one.status for one in SQLiteStore(tmp_path / "runs").runs()] == [Status.FINISHED]
 
 
@@ -53,7 +53,8 @@ def test_run_ends_with_one_line_of_json(job: str, capsys: Capture) -> None:
     assert said.err == ""
     result = json.loads(said.out)
     assert list(result) == KEYS
-    assert result | {"schema_version": 1, "rounds": 2, "findings": []} == result
+    assert result | {"schema_version": 1, "rounds": 2} == result
+    assert all(one["severity"] == "info" for one in result["findings"])
     assert len(result["weights_sha256"]) == 64
     assert main(["show", "last", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run"]["id"] == result["run"]
@@ -102,9 +103,28 @@ def test_the_demo_shows_the_three_that_went_wrong(tmp_path: Path) -> None:
     assert lines["longest training"][0] == "12"
     assert "client 3   sign-flip" in done.stdout
     assert "Traceback" not in done.stderr
-    following = next(line for line in done.stdout.splitlines() if line.startswith("next "))
-    shown = subprocess.run(following.split()[1:], capture_output=True, text=True, check=True, env=environment)
-    assert "20 clients, 400 participations" in shown.stdout
+    commands = [line.removeprefix("next").split() for line in done.stdout.splitlines() if " last" in line]
+    assert [words[words.index("last") - 1] for words in commands] == ["doctor", "show"]
+    codes = [subprocess.run(words, capture_output=True, text=True, check=False, env=environment) for words in commands]
+    assert " in demo" in codes[0].stdout
+    assert codes[0].returncode in (0, 1)
+    assert (codes[1].returncode, codes[1].stdout.count("used")) == (0, 20)
+
+
+def test_run_ends_with_the_verdict(job: str, tmp_path: Path, capsys: Capture) -> None:
+    """A client that crashes is in the words, in the JSON and in the exit code of the doctor that is named next."""
+    fault = '[[faults]]\nkind = "crash"\nclients = [0, 1, 2, 3]\n'
+    Path(job).write_text(Path(job).read_text(encoding="utf-8") + fault, encoding="utf-8")
+    assert main(["run", job, "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert "FL101 client raised   warning" in said
+    assert "doctor last" in said
+    assert "explain FL" in said
+    assert main(["run", job, "--quiet", "--json"]) == 0
+    found = {one["code"]: one for one in _last_line(capsys)["findings"]}
+    assert set(found["FL101"]["clients"]) <= {"0", "1", "2", "3"}
+    assert set(found["FL101"]) >= {"why", "evidence", "next", "proof", "symptoms"}
+    assert main(["doctor", "last"]) == 1
 
 
 def test_a_demo_that_cannot_be_recorded_says_so(tmp_path: Path, capsys: Capture) -> None:

@@ -130,12 +130,19 @@ class CohortBuffer:
             self._summarised += len(batch)
             self._settle()
 
+    def compare(self) -> None:
+        """Put the cosines right for what is there by now, before the round is over."""
+        with self._lock:
+            self._correct()
+
     def _settle(self) -> None:
-        if not self._finished or self._summarised < self._added:
-            return
-        parts, self._parts = self._parts, []
-        known = [(some, sketches) for some, sketches in parts if sketches is not None]
-        if len(parts) > 1 and known and self._summarised <= MOST_REMEMBERED:
+        if self._finished and self._summarised >= self._added:
+            self._correct()
+            self._parts = []
+
+    def _correct(self) -> None:
+        known = [(some, sketches) for some, sketches in self._parts if sketches is not None]
+        if len(self._parts) > 1 and known and self._summarised <= MOST_REMEMBERED:
             records = [record for some, _ in known for record in some]
             self._recorder.emit(_corrected(records, np.concatenate([sketches for _, sketches in known])))
 

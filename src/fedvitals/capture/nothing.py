@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, Self, SupportsInt, TypeVar
+
+from fedvitals.vocabulary import Finding
 
 C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -67,6 +69,7 @@ class NoCohort:
     def submit(self, stacked_states: Any = None, losses: Any = None, **values: Any) -> None: ...
 
 
+_NO_VERDICTS: Mapping[object, tuple[Finding, ...]] = MappingProxyType({})
 _CLIENT = NoClient()
 _COHORT = NoCohort()
 
@@ -87,6 +90,9 @@ class NoRound:
     def evaluated(self, **values: Any) -> None: ...
     def failed(self, client: Any, **values: Any) -> None: ...
     def rejected(self, clients: Any) -> None: ...
+    def verdicts(self) -> Mapping[object, tuple[Finding, ...]]:
+        return _NO_VERDICTS
+
     def ticket(self, client: Any) -> bytes:
         return b""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsInt
@@ -15,7 +15,7 @@ from fedvitals.capture.failures import LONGEST_MESSAGE, in_words, message_of, tr
 from fedvitals.capture.harmless import harmless, harmless_or
 from fedvitals.capture.nothing import NO_SPAN, NoClient, NoCohort, Timed
 from fedvitals.capture.spans import PhaseSession
-from fedvitals.vocabulary import Evaluation, Failure, Outcome, Participation, Record, Round
+from fedvitals.vocabulary import Evaluation, Failure, Finding, Outcome, Participation, Record, Round
 
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
@@ -27,8 +27,15 @@ if TYPE_CHECKING:
 class RoundSession:
     """Gives out the sessions of a round's clients and writes the round when it is over."""
 
-    def __init__(self, recorder: Recorder, round_number: int, model: Any = None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        round_number: int,
+        model: Any = None,
+        verdicts: Callable[[int], Mapping[object, tuple[Finding, ...]]] | None = None,
+    ) -> None:
         self.recorder = recorder
+        self._judge = verdicts
         self.number = round_number
         self.version = next(recorder.versions)
         self.buffer: CohortBuffer | None = None
@@ -165,6 +172,27 @@ class RoundSession:
         self.recorder.emit(judged)
         if self.buffer is not None:
             self.buffer.reject(self._rejected)
+
+    def verdicts(self) -> Mapping[object, tuple[Finding, ...]]:
+        """Clients of this round whose updates are known to be bad by now, each with what was found: to be asked before
+        they are aggregated, as in `states = [s for cid, s in states if cid not in bad]`; then `rnd.rejected(bad)`.
+
+        Only findings of severity warning or critical that are about this round's updates (integrity, learning). The
+        round's updates are summarised, written and read back first. That takes the time it takes, some milliseconds
+        for a short run: it is not counted against the budget, because it was asked for.
+        """
+        if self._judge is None or not self.recorder.alive:
+            return {}
+        if self.buffer is not None:
+            self._compare()
+        return self._judge(self.number)
+
+    @harmless
+    def _compare(self) -> None:
+        """Each update with all others of the round that are there by now."""
+        self.recorder.flush()
+        if self.buffer is not None:
+            self.buffer.compare()
 
     @harmless_or(b"")
     def ticket(self, client: Any) -> bytes:

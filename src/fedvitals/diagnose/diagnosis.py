@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.folding import fold
 from fedvitals.diagnose.rule import CannotSee, Rule
@@ -16,16 +18,17 @@ log = logging.getLogger("fedvitals")
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong with a run, gravest first, and what could not be observed: code -> why."""
+    """What is wrong with a run, gravest first; what could not be observed, code -> why; the codes that did look."""
 
     run: Run
     findings: tuple[Finding, ...]
     not_observable: Mapping[str, str]
+    looked: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
-        """Nothing at all was found."""
-        return not self.findings
+        """Somebody looked, and nothing at all was found."""
+        return bool(self.looked) and not self.findings
 
     def __str__(self) -> str:
         from fedvitals.diagnose.words import told
@@ -44,15 +47,28 @@ def examine(chart: Chart, rules: Sequence[Rule]) -> Diagnosis:
     unseen: dict[str, str] = {}
     for rule in rules:
         try:
-            _check_sight(rule, chart)
-            found += rule.look(chart)
+            found += asked(rule, chart)
         except CannotSee as reason:
             unseen[rule.code] = str(reason)
         except Exception as error:
             log.warning("rule %s could not look at run %s", rule.code, chart.run.id, exc_info=True)
             unseen[rule.code] = f"the rule broke: {type(error).__name__}: {error}"
     explains = {rule.code: rule.explains for rule in rules}
-    return Diagnosis(chart.run, fold(_as_reported(chart, found), explains), unseen)
+    looked = tuple(rule.code for rule in rules if rule.code not in unseen)
+    return Diagnosis(chart.run, fold(_as_reported(chart, found), explains), unseen, looked)
+
+
+def asked(rule: Rule, chart: Chart) -> list[Finding]:
+    """What one rule finds, when it has what it needs; CannotSee otherwise. Missing numbers are NaN, and numpy's
+    warnings about them would stand in the middle of the user's training."""
+    _check_sight(rule, chart)
+    with np.errstate(all="ignore"):
+        return list(rule.look(chart))
+
+
+def nothing_observed(run: Run, rules: Sequence[Rule], reason: str) -> Diagnosis:
+    """What is said of a run that could not be looked at."""
+    return Diagnosis(run, (), {rule.code: reason for rule in rules})
 
 
 def _check_sight(rule: Rule, chart: Chart) -> None:

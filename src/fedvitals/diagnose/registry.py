@@ -30,6 +30,17 @@ FAMILIES: dict[str, tuple[Rule, ...]] = {
     "FL8": resources.RULES,
     "FL9": health.RULES,
 }
+FAMILY_NAMES = {
+    "FL1": "failures and liveness",
+    "FL2": "time",
+    "FL3": "communication",
+    "FL4": "learning",
+    "FL5": "heterogeneity and fairness",
+    "FL6": "integrity",
+    "FL7": "privacy",
+    "FL8": "resources",
+    "FL9": "fedvitals' own health",
+}
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES.values() for rule in family)
 
 

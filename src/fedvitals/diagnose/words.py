@@ -1,64 +1,119 @@
-"""Findings in plain text, as a terminal and `print` show them."""
+"""Findings in plain text, as a terminal and `print` show them.
+
+Names of clients and layers, and messages of exceptions, were written by others: all of it goes through `safe`.
+"""
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fedvitals.vocabulary import Finding, Grade
+from fedvitals.printable import safe
+from fedvitals.vocabulary import Finding, Grade, Severity
 
 if TYPE_CHECKING:
     from fedvitals.diagnose.diagnosis import Diagnosis
 
 WIDTH = 100
 MOST_NAMED = 8
+MOST_TEXT = 2000
+COMMANDS = ("next", "or", "more")  # labels behind which a command may stand
+_RUN = re.compile(r"\bRUN\b")
+
+Spoken = Callable[[str], str]  # an action's text, with the run's own name in it
 
 
 def told(diagnosis: Diagnosis) -> str:
     """The whole diagnosis: findings, or that there are none, and what could not be seen."""
-    blocks = ["\n".join(lines(finding)) for finding in diagnosis.findings]
-    if not blocks:
-        blocks = [f"nothing wrong was found in {diagnosis.run.name}"]
-    return "\n\n".join([*blocks, *unseen(diagnosis)])
+    spoken = naming(diagnosis.run.id)
+    blocks = ["\n".join(lines(finding, spoken)) for finding in diagnosis.findings]
+    return "\n\n".join([*blocks, "\n".join([verdict(diagnosis), *unseen(diagnosis)])])
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """One line: how many findings of which severity, or that nothing is wrong, or that nothing could be seen."""
+    name = safe(diagnosis.run.name)
+    looked, blind = len(diagnosis.looked), len(diagnosis.not_observable)
+    if diagnosis.findings:
+        return f"{counted(diagnosis.findings)} in {name}"
+    if not looked:
+        return f"nothing could be observed in {name}"
+    rest = f", {blind} could not see enough at level {diagnosis.run.level}" if blind else ""
+    return f"nothing wrong was found in {name}: {looked} {'rule' if looked == 1 else 'rules'} looked{rest}"
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """`3 findings: 1 critical, 2 warning`."""
+    counts = Counter(finding.severity for finding in findings)
+    kinds = ", ".join(f"{counts[one]} {one}" for one in reversed(Severity) if counts[one])
+    return f"{len(findings)} {'finding' if len(findings) == 1 else 'findings'}: {kinds}"
 
 
 def heading(finding: Finding) -> str:
     """The first line: what, how bad, when, who, where."""
-    parts = [f"{finding.code} {finding.name}", str(finding.severity)]
-    if finding.grade is Grade.SUSPECT:
-        parts.append("suspect")
-    parts += _places(finding)
-    return "   ".join(parts)
+    return "   ".join([title(finding), *remarks(finding)])
 
 
-def lines(finding: Finding) -> Iterator[str]:
+def title(finding: Finding) -> str:
+    return f"{finding.code} {safe(finding.name)}"
+
+
+def remarks(finding: Finding) -> list[str]:
+    """What follows the title: severity, grade where it is weak, rounds, clients, layers."""
+    suspect = [str(finding.grade)] if finding.grade is Grade.SUSPECT else []
+    return [str(finding.severity), *suspect, *_places(finding)]
+
+
+def lines(finding: Finding, spoken: Spoken, width: int = WIDTH) -> Iterator[str]:
     """One finding as it is read: heading, why, what follows from it, proof, what to do, where to read more."""
     yield heading(finding)
-    yield from labelled("why", finding.why)
+    for label, text in parts(finding, spoken):
+        yield from labelled(label, text, width)
+
+
+def parts(finding: Finding, spoken: Spoken) -> Iterator[tuple[str, str]]:
+    """What stands below a finding's heading: label and text."""
+    yield "why", safe(finding.why, MOST_TEXT)
     for symptom in finding.symptoms:
-        yield from labelled("so", f"{symptom.code} {symptom.name}: {symptom.why}")
+        yield "so", f"{title(symptom)} ({symptom.severity}): {safe(symptom.why, MOST_TEXT)}"
     if finding.proof is not None:
-        yield from labelled("proof", str(finding.proof.get("text", dict(finding.proof))))
+        yield "proof", safe(finding.proof.get("text", dict(finding.proof)), MOST_TEXT)
     for number, action in enumerate(finding.next):
         changes = "" if action.safe else " (changes the training)"
-        yield from labelled("next" if number == 0 else "or", f"{action.text}{changes}")
-    yield from labelled("more", f"fedvitals explain {finding.code}")
+        yield "next" if number == 0 else "or", f"{safe(spoken(action.text), MOST_TEXT)}{changes}"
+    yield "more", spoken(f"fedvitals explain {finding.code}")
 
 
-def labelled(label: str, text: str) -> Iterator[str]:
-    """Text behind its label, wrapped with the label's margin."""
+def naming(run: str) -> Spoken:
+    """Puts the run's own name where an action says RUN."""
+    return lambda text: _RUN.sub(lambda _: run, text)
+
+
+def labelled(label: str, text: str, width: int = WIDTH) -> Iterator[str]:
+    """Text behind its label, wrapped with the label's margin. A command is there to be copied: it stays in one line."""
+    if label in COMMANDS and "fedvitals " in text:
+        yield f"  {label:<6} {text}"
+        return
     yield from textwrap.wrap(
-        text, WIDTH, initial_indent=f"  {label:<6} ", subsequent_indent=" " * 9, break_long_words=False
+        text,
+        max(width, 40),
+        initial_indent=f"  {label:<6} ",
+        subsequent_indent=" " * 9,
+        break_long_words=False,
+        break_on_hyphens=False,  # a flag or a run's id must stay whole to be copied
     )
 
 
-def unseen(diagnosis: Diagnosis) -> list[str]:
-    """One paragraph a reason: which rules could not look, and why."""
+def unseen(diagnosis: Diagnosis, width: int = WIDTH) -> list[str]:
+    """A line or two a reason: which rules could not look, and why."""
     reasons: dict[str, list[str]] = {}
     for code, reason in sorted(diagnosis.not_observable.items()):
-        reasons.setdefault(reason, []).append(code)
-    return [f"not observable: {', '.join(codes)}: {reason}" for reason, codes in reasons.items()]
+        reasons.setdefault(safe(reason, MOST_TEXT), []).append(safe(code))
+    told = [f"not observable: {', '.join(codes)}: {reason}" for reason, codes in reasons.items()]
+    return [line for text in told for line in textwrap.wrap(text, max(width, 40), subsequent_indent="  ")]
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -76,9 +131,10 @@ def ranges(numbers: Sequence[int]) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Names, the first few of many."""
+    shown = [safe(name, 80) for name in names[:MOST_NAMED]]
     if len(names) <= MOST_NAMED:
-        return ", ".join(names)
-    return f"{', '.join(names[: MOST_NAMED - 1])} and {len(names) - MOST_NAMED + 1} more"
+        return ", ".join(shown)
+    return f"{', '.join(shown[:-1])} and {len(names) - MOST_NAMED + 1} more"
 
 
 def _places(finding: Finding) -> Iterator[str]:

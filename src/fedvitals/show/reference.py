@@ -15,10 +15,13 @@ from typing import Any
 
 import fedvitals
 from fedvitals.conventions import CONVENTIONS, Convention
+from fedvitals.diagnose import Rule
+from fedvitals.diagnose.registry import FAMILIES, FAMILY_NAMES
 from fedvitals.faults.registry import BY_KIND
 from fedvitals.faults.spec import FaultSpec
 from fedvitals.settings import SETTINGS, Setting
 from fedvitals.show.cli.command import NAMES, load, parser_of
+from fedvitals.show.explanations import one_line, page_parts
 from fedvitals.show.markdown import code, page, table
 from fedvitals.train.job import SECTIONS
 from fedvitals.train.keys import Key, Section, described_range, shown
@@ -123,10 +126,30 @@ def faults_page() -> str:
         rows.append((code(kind), fault.imitates, fault.measures or "takes none", default, fault.finding))
     introduction = (
         "What can be made to go wrong, with `[[faults]]` in a [job](job.md). `finding` is the code under which a "
-        "diagnosis is to report it."
+        "diagnosis reports it: see [findings](findings.md)."
     )
     columns = ("kind", "what it imitates", "strength is", "default", "finding")
     return page("Faults", introduction, table(columns, rows))
+
+
+def findings_page() -> str:
+    introduction = (
+        "What a diagnosis can find, as `fedvitals explain CODE` tells it. Severity: `critical`, the model or the "
+        "result is lost or wrong; `warning`, harm or waste that should be mended; `info`, worth knowing. A rule that "
+        "cannot see what it needs says `not observable`, never that all is well. How to read a diagnosis: "
+        "[read a diagnosis](../how-to/read-a-diagnosis.md)."
+    )
+    return page("Findings", introduction, *(_family(family, rules) for family, rules in FAMILIES.items() if rules))
+
+
+def _family(family: str, rules: Sequence[Rule]) -> str:
+    index = table(("code", "name", "what it is"), [(code(one.code), one.name, one_line(one)) for one in rules])
+    return "\n\n".join([f"## {family} {FAMILY_NAMES[family]}", index, *(_finding(rule) for rule in rules)])
+
+
+def _finding(rule: Rule) -> str:
+    parts = [f"**{head}.** {text[:1].upper()}{text[1:]}" for head, text in page_parts(rule)]
+    return "\n\n".join([f"### {rule.code} {rule.name}", *parts])
 
 
 def commands_page() -> str:
@@ -169,6 +192,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "job.md": job_page,
     "settings.md": settings_page,
     "faults.md": faults_page,
+    "findings.md": findings_page,
     "conventions.md": conventions_page,
     "names.md": names_page,
 }

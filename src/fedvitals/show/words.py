@@ -10,16 +10,9 @@ import math
 import re
 from datetime import datetime
 
+from fedvitals.printable import safe as safe
+
 NOTHING = "-"
-MOST_CHARACTERS = 200
-
-
-def safe(text: object, most: int = MOST_CHARACTERS) -> str:
-    """One printable line: control and formatting characters are spelled out, long text is cut."""
-    words = str(text)
-    cut = words[:most] if len(words) > most else words
-    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in cut)
-    return f"{shown}..." if len(words) > most else shown
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 
 from fedvitals.errors import EXIT_BAD_INPUT
 
-NAMES = ("demo", "run", "runs", "show", "gc", "bench", "completion")  # in the order of the help
+NAMES = ("demo", "run", "runs", "show", "doctor", "explain", "gc", "bench", "completion")  # in the order of the help
 
 
 @runtime_checkable

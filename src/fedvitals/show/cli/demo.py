@@ -1,4 +1,4 @@
-"""`fedvitals demo`: a federated run in which three clients go wrong, recorded and shown."""
+"""`fedvitals demo`: a federated run in which three clients go wrong, recorded, shown and diagnosed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedvitals.train.job import Job
 
 name = "demo"
-summary = "a federated run in which three clients go wrong, recorded and shown"
+summary = "a federated run in which three clients go wrong, recorded, shown and diagnosed"
 examples = ("fedvitals demo", "fedvitals demo --dir /tmp/runs")
 
 JOB: dict[str, Any] = {
@@ -29,7 +29,7 @@ JOB: dict[str, Any] = {
 }
 INTRODUCTION = """\
 20 clients learn to read handwritten digits together. From round 5 on, three of them go wrong.
-Everything is recorded as it happens; afterwards, see who stands out.
+Everything is recorded as it happens; afterwards, see who stands out, and what the doctor says.
 """
 
 
@@ -78,12 +78,20 @@ def _show(settings: Settings, run_id: str) -> None:
 
 
 def _tell(job: Job, settings: Settings, run_id: str) -> None:
-    """What had been injected, where the run lies, and what to type next."""
+    """The verdict beside what had been injected, where the run lies, and what to type next."""
+    from fedvitals.show.cli.run import examined, following
+    from fedvitals.show.cli.terminal import print_lines, print_texts
+    from fedvitals.show.findings import styled_verdict
     from fedvitals.show.words import safe
 
+    diagnosis = examined(settings, run_id)
+    if diagnosis is not None:
+        print()
+        print_texts(styled_verdict(diagnosis))
     print("\nwhat had been injected, from round 5 on")
     for fault in job.faults:
         print(f"  client {', '.join(fault.clients):<3} {fault.kind}")
     print(f"\nthe run lies in {safe(settings.store or f'{settings.dir}/{run_id}')}")
-    print(f"next   {next_command('show last', settings)}")
-    print(f"       {next_command('show last --client 3', settings)}")
+    found = diagnosis is not None and bool(diagnosis.findings)
+    doctor = following(diagnosis, settings) if diagnosis and found else [next_command("doctor last", settings)]
+    print_lines([("next", command) for command in (*doctor, next_command("show last --client 3", settings))])

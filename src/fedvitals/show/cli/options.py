@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +53,32 @@ def opened(args: argparse.Namespace) -> Iterator[RunReader]:
         reader.close()
 
 
-def next_command(words: str, settings: Settings) -> str:
+def next_command(words: str, settings: Settings, *, on_store: bool = True) -> str:
     """A command to type next, as it works from here: from the environment that is in use, on the same folder."""
+    return f"{_program()} {words}{_elsewhere(settings) if on_store else ''}"
+
+
+def spoken(run_id: str, settings: Settings) -> Callable[[str], str]:
+    """Makes an action's text one that works from here: `RUN` is this run, and commands are found and find it."""
+    program, elsewhere = _program(), _elsewhere(settings)
+    run = re.compile(r"(\bfedvitals [a-z]+ )?\bRUN\b")  # in one go: a run's own name may hold the word
+    command = re.compile(r"^fedvitals (?=[a-z])")
+
+    def named(found: re.Match[str]) -> str:
+        return f"{found[1]}{run_id}{elsewhere}" if found[1] else run_id
+
+    return lambda text: command.sub(lambda _: f"{program} ", run.sub(named, text))
+
+
+def _elsewhere(settings: Settings) -> str:
+    """The flag that a command needs to find the same folder; nothing where it would anyway."""
+    import shlex
+
     from fedvitals.settings import BY_NAME
     from fedvitals.show.words import safe
 
-    elsewhere = settings.dir != BY_NAME["dir"].default and "FEDVITALS_DIR" not in os.environ
-    return f"{_program()} {words}" + (f" --dir {safe(settings.dir)}" if elsewhere else "")
+    found = settings.dir == BY_NAME["dir"].default or "FEDVITALS_DIR" in os.environ
+    return "" if found else f" --dir {shlex.quote(safe(settings.dir))}"
 
 
 def _program() -> str:

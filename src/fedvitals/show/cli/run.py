@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from fedvitals.show.cli.options import add_dir, add_json, assignments, next_command, settings_of
 
 if TYPE_CHECKING:
+    from fedvitals.diagnose import Diagnosis
     from fedvitals.settings import Settings
     from fedvitals.train.job import Job
     from fedvitals.train.result import Result
@@ -43,21 +45,55 @@ def run(args: argparse.Namespace) -> int:
 
     with progress(quiet=args.quiet) as told:
         result = train(job, settings=settings, progress=told)
-    _print(job, result, settings, as_json=args.json)
+    diagnosis = None if result.run_id is None else examined(settings, result.run_id)
+    _print(job, result, settings, diagnosis, as_json=args.json)
     return 0
 
 
-def _print(job: Job, result: Result, settings: Settings, *, as_json: bool) -> None:
-    from fedvitals.show.cli.terminal import print_json, print_lines
+def examined(settings: Settings, run_id: str) -> Diagnosis | None:
+    """What the doctor says of a run that has just ended; None, and a line on stderr, when it cannot be read."""
+    from fedvitals.diagnose import diagnose
+    from fedvitals.errors import StoreError
+    from fedvitals.show.cli.terminal import say
+    from fedvitals.show.words import safe
+    from fedvitals.store import open_store
+
+    try:
+        with closing(open_store(settings).open(run_id)) as reader:
+            return diagnose(reader)
+    except StoreError as error:  # the training is done all the same
+        say(f"no diagnosis: {safe(error, 2000)}")
+        return None
+
+
+def _print(job: Job, result: Result, settings: Settings, diagnosis: Diagnosis | None, *, as_json: bool) -> None:
+    from fedvitals.show.cli.terminal import print_json, print_lines, print_texts
+    from fedvitals.show.findings import styled_verdict
 
     if as_json:
-        print_json(result_document(result), one_line=True)
-    else:
-        print_lines(result_lines(job, result, settings))
+        print_json(result_document(result, diagnosis), one_line=True)
+        return
+    print_lines(result_lines(job, result, settings))
+    if diagnosis is not None:
+        print()
+        print_texts(styled_verdict(diagnosis))
+        print_lines([("next", line) for line in following(diagnosis, settings)])
 
 
-def result_document(result: Result) -> dict[str, Any]:
+def following(diagnosis: Diagnosis, settings: Settings) -> list[str]:
+    """The commands to type next: the doctor where something was found, else the run itself."""
+    if not diagnosis.findings:
+        return [next_command("show last", settings)]
+    explain = next_command(f"explain {diagnosis.findings[0].code}", settings, on_store=False)
+    return [next_command("doctor last", settings), explain]
+
+
+def result_document(result: Result, diagnosis: Diagnosis | None) -> dict[str, Any]:
     """The line that `run --json` ends with."""
+    from fedvitals.diagnose.words import naming
+    from fedvitals.show.findings import finding_document
+
+    findings = diagnosis.findings if diagnosis is not None else ()
     return {
         "run": result.run_id,
         "rounds": result.rounds,
@@ -67,12 +103,12 @@ def result_document(result: Result) -> dict[str, Any]:
         "bytes_up": result.bytes_up,
         "bytes_down": result.bytes_down,
         "weights_sha256": result.weights_sha256,
-        "findings": [],
+        "findings": [finding_document(one, naming(result.run_id or "")) for one in findings],
     }
 
 
 def result_lines(job: Job, result: Result, settings: Settings) -> list[tuple[str, str]]:
-    """What a person reads when a job is done, the next command last."""
+    """What a person reads when a job is done."""
     from fedvitals.show.words import fixed, plural, safe, seconds, size
 
     lines = [
@@ -86,8 +122,4 @@ def result_lines(job: Job, result: Result, settings: Settings) -> list[tuple[str
     ]
     if result.run_id is None:
         return [*lines, ("run", "not recorded")]
-    return [
-        *lines,
-        ("run", f"{safe(result.run_id)} in {safe(settings.store or settings.dir)}"),
-        ("next", next_command("show last", settings)),
-    ]
+    return [*lines, ("run", f"{safe(result.run_id)} in {safe(settings.store or settings.dir)}")]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from fedvitals.show.tables import Table
 
@@ -29,14 +30,16 @@ def say(text: str) -> None:
 def print_json(document: Mapping[str, Any], *, one_line: bool = False) -> None:
     """A document for programs. JSON has no word for NaN or infinity: they become null."""
     whole = _finite({"schema_version": SCHEMA_VERSION, **document})
-    print(json.dumps(whole, indent=None if one_line else 2, allow_nan=False))
+    print(json.dumps(whole, indent=None if one_line else 2, allow_nan=False), flush=one_line)
 
 
 def print_lines(lines: Sequence[tuple[str, str]]) -> None:
-    """A block of `word   what it is`."""
+    """A block of `word   what it is`; a word that was just said is not said again."""
     width = max(len(word) for word, _ in lines)
+    said = None
     for word, rest in lines:
-        print(f"{word:<{width}}   {rest}")
+        print(f"{'' if word == said else word:<{width}}   {rest}")
+        said = word
 
 
 def print_table(table: Table, *, most: int | None = MOST_ROWS) -> None:
@@ -45,6 +48,20 @@ def print_table(table: Table, *, most: int | None = MOST_ROWS) -> None:
     with out.capture() as drawn:  # printed by us, so that a closed pipe is met in one place
         _draw(table, out, most)
     print(drawn.get(), end="")
+
+
+def print_texts(texts: Iterable[Text]) -> None:
+    """Lines of text, coloured where a person looks at them."""
+    out = stdout()
+    with out.capture() as drawn:
+        for text in texts:
+            out.print(text, soft_wrap=True)
+    print(drawn.get(), end="", flush=True)
+
+
+def text_width(most: int) -> int:
+    """How wide a line of text may be: as the terminal is, up to `most`."""
+    return min(stdout().width, most)
 
 
 def _draw(table: Table, out: Console, most: int | None) -> None:
