@@ -33,6 +33,9 @@ def project(tmp_path: Path) -> Path:
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "script").mkdir()
     shutil.copy(ROOT / "script" / "setup", tmp_path / "script" / "setup")
+    kernel = tmp_path / "script" / "kernel"
+    kernel.write_text("#!/bin/sh\n", encoding="utf-8")
+    kernel.chmod(0o755)
     fake = tmp_path / "python"
     fake.write_text(FAKE.format(python=sys.executable), encoding="utf-8")
     fake.chmod(0o755)

@@ -17,7 +17,7 @@ from fedvitals.capture.draft import Draft
 from fedvitals.capture.losses import kept_losses
 from fedvitals.capture.models import Reference
 from fedvitals.capture.pending import Entry
-from fedvitals.capture.tensors import Row, Snapshot, Source, Summary
+from fedvitals.capture.tensors import Row, Snapshot, Source, Summary, joined
 from fedvitals.vocabulary import Blob, Level, Outcome, Participation, Record, StepBlock, UpdateBlock
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ class CohortBuffer:
                         participations[place] = record
             self._recorder.emit([record])
 
-    def summarised(self, batches: list[Batch], summary: Summary, part: slice, rows: Row) -> None:
+    def summarised(self, entries: list[Entry], summary: Summary, part: slice) -> None:
         """What `pending` found out about some rows of this round."""
-        batch = batches[0] if len(batches) == 1 else JoinedBatch(batches)
+        batch = entries[0].batch if len(entries) == 1 else JoinedBatch([entry.batch for entry in entries])
         with self._lock:
             steps = self._step_block(batch)  # first: it tells drafts which of their steps went bad
             if steps is not None:
@@ -110,7 +110,7 @@ class CohortBuffer:
                 own = slice(start, min(start + BLOCK_ROWS, len(batch)))
                 written += self._emit_block(batch, own, summary, slice(part.start + own.start, part.start + own.stop))
             if self._recorder.settings.keep_updates:
-                self._keep_updates(written, rows[part])
+                self._keep_updates(written, joined([entry.rows for entry in entries]))
             self._parts.append((written, None if summary.sketches is None else summary.sketches[part]))
             self._summarised += len(batch)
             self._settle()

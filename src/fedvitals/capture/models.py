@@ -21,7 +21,7 @@ from fedvitals.capture.tensors import (
     Snapshot,
     Source,
     distances,
-    joined,
+    kernel,
     summarise,
     unchanged,
 )
@@ -121,6 +121,11 @@ class Models:
         self.flush()
 
     @property
+    def kernel(self) -> bool:
+        """Whether statistics are the compiled kernel's or torch's."""
+        return kernel.in_use()
+
+    @property
     def due_s(self) -> float:
         """When the oldest will have waited long enough, on the monotonic clock; infinity when none waits."""
         return self._oldest_s + OLDEST_S if self._waiting else math.inf
@@ -145,7 +150,7 @@ class Models:
         rows = [reference.row for reference, _ in waiting]
         if self._first is None or self._last is None or self._last.shape != rows[0].shape:
             self._first = self._last = rows[0]
-        summary = summarise(joined([row.unsqueeze(0) for row in rows]), waiting[0][0].flattener.layout)
+        summary = summarise([row.unsqueeze(0) for row in rows], waiting[0][0].flattener.layout)
         drifts = distances(rows, self._first), distances(rows, self._last, following=True)
         self._last = rows[-1]
         blocks = [

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedvitals.capture.batch import Batch
-from fedvitals.capture.tensors import Row, joined, summarise
+from fedvitals.capture.tensors import Row, summarise
 
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
@@ -91,13 +91,13 @@ def _tried(entries: list[Entry]) -> Exception | None:
 
 def _summarise(entries: list[Entry]) -> None:
     reference = entries[0].buffer.reference
-    rows = joined([entry.rows for entry in entries])
     groups = list(_rounds(entries))
-    sizes = [sum(len(entry.rows) for entry in group) for group in groups]
+    sizes = [sum(len(entry.batch) for entry in group) for group in groups]
+    rows = [entry.rows for entry in entries]
     summary = summarise(rows, reference.flattener.layout, reference.sketcher, groups=sizes)
     offset = 0
     for group, size in zip(groups, sizes, strict=True):
-        group[0].buffer.summarised([entry.batch for entry in group], summary, slice(offset, offset + size), rows)
+        group[0].buffer.summarised(group, summary, slice(offset, offset + size))
         offset += size
 
 

@@ -233,6 +233,7 @@ class Recorder:
             "dropped": dict(self._sink.dropped),
             "stride": self.governor.stride,
             "troubles": dict(self.troubles),
+            "kernel": None if self._models is None else self._models.kernel,
         }
 
     def _keep_log(self, entry: LogEntry) -> None:

@@ -5,11 +5,12 @@ All arithmetic stays on the tensors' device; a `Summary` crosses to the host onc
 
 from torch import Tensor as Row
 
+from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.layout import FlatRow, Flattener, Source
-from fedvitals.capture.tensors.rows import distances, gradient_statistics, joined, unchanged
+from fedvitals.capture.tensors.rows import distances, gradient_statistics, unchanged
 from fedvitals.capture.tensors.sketch import Sketcher, angle, unit_sketch_scale
 from fedvitals.capture.tensors.snapshot import Snapshot
-from fedvitals.capture.tensors.statistics import Summary, cosines_to_others, summarise
+from fedvitals.capture.tensors.statistics import Summary, cosines_to_others, joined, summarise
 
 __all__ = [
     "FlatRow",
@@ -24,6 +25,7 @@ __all__ = [
     "distances",
     "gradient_statistics",
     "joined",
+    "kernel",
     "summarise",
     "unchanged",
     "unit_sketch_scale",

@@ -8,13 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.statistics import summarise
 from fedvitals.vocabulary import Layout
-
-
-def joined(rows: Sequence[Tensor]) -> Tensor:
-    """One matrix of all rows."""
-    return rows[0] if len(rows) == 1 else torch.cat(list(rows))
 
 
 @torch.no_grad()
@@ -30,6 +26,8 @@ def gradient_statistics(rows: Tensor, layout: Layout, *, full: bool) -> np.ndarr
     """Of gradients as rows: [rows, layers, 1] norms, or [rows, layers, STATISTICS]."""
     if full:
         return summarise(rows, layout).stats
+    if kernel.takes([rows]):
+        return kernel.norms(rows, layout)[..., None]
     return layer_norms(rows, layout).cpu().numpy()[..., None]
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,9 +63,11 @@ class Sketcher:
     """The buckets and signs of one layout, ready for use on a device."""
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
-        self._layers = list(_folded(layout, device))
         self.buckets = sum(layout.sketch_buckets)
-        self._units = _unit_projection(layout, device)
+        self.signs = _all_signs(layout).to(device)  # [size]
+        self.unit_projection = _unit_projection(layout, device)
+        self.plan: Any = None  # the compiled kernel's, made by it when it is first asked
+        self._layers = list(_folded(layout, self.signs))
 
     def sketch(self, rows: Tensor) -> Tensor:
         """[clients, size] -> [clients, buckets]."""
@@ -74,22 +77,29 @@ class Sketcher:
     def units(self, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """[clients, units, columns] -> sums [clients, units] and sketches [clients, units, 8]."""
         clients, units, columns = matrix.shape
-        projected = torch.mm(self._units, matrix.reshape(clients * units, columns).t())
+        projected = torch.mm(self.unit_projection, matrix.reshape(clients * units, columns).t())
         sketched = projected.view(1 + UNIT_BUCKETS, clients, units)
         return sketched[0], sketched[1:].permute(1, 2, 0)
 
 
-def _folded(layout: Layout, device: torch.device) -> Iterator[tuple[slice, Tensor | None, int]]:
-    """Place, signs and buckets of each layer; no signs for a layer that is kept whole, so that it can be read off."""
+def _all_signs(layout: Layout) -> Tensor:
+    """One a value; a layer that is kept whole has none to change, so that it can be read off."""
+    parts = [
+        np.ones(layer.size, np.float32)
+        if buckets == layer.size
+        else _signs(stream(SEED, "sketch", index, layer.size), layer.size)
+        for index, (layer, buckets) in enumerate(zip(layout.layers, layout.sketch_buckets, strict=True))
+    ]
+    return torch.from_numpy(np.concatenate(parts) if parts else np.empty(0, np.float32))
+
+
+def _folded(layout: Layout, signs: Tensor) -> Iterator[tuple[slice, Tensor | None, int]]:
+    """Place, signs and buckets of each layer; no signs for a layer that is kept whole."""
     offset = 0
-    for index, (layer, buckets) in enumerate(zip(layout.layers, layout.sketch_buckets, strict=True)):
+    for layer, buckets in zip(layout.layers, layout.sketch_buckets, strict=True):
         part = slice(offset, offset + layer.size)
         offset += layer.size
-        if buckets == layer.size:
-            yield part, None, buckets
-        else:
-            signs = _signs(stream(SEED, "sketch", index, layer.size), layer.size)
-            yield part, torch.from_numpy(signs).to(device), buckets
+        yield part, None if buckets == layer.size else signs[part], buckets
 
 
 def _bucketed(values: Tensor, signs: Tensor | None, buckets: int) -> Tensor:

@@ -1,7 +1,8 @@
-"""Statistics of many updates at once: one pass an operation, over all clients together.
+"""Statistics of many updates at once: by the compiled kernel, or by torch where there is none or on another device.
 
-What makes it cheap: the standard deviation comes from sum and norm, zeros are counted through a comparison that writes
-floats, and values that are not finite are counted only when a norm says that there are some.
+By torch it is one pass an operation, over all clients together. What makes that cheap: the standard deviation comes
+from sum and norm, zeros are counted through a comparison that writes floats, and values that are not finite are counted
+only when a norm says that there are some.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.sketch import Sketcher, unit_sketch_scale
 from fedvitals.vocabulary import Layout
 
@@ -38,13 +40,29 @@ class Summary:
 
 @torch.no_grad()
 def summarise(
-    rows: Tensor, layout: Layout, sketcher: Sketcher | None = None, *, groups: Sequence[int] | None = None
+    rows: Tensor | Sequence[Tensor],
+    layout: Layout,
+    sketcher: Sketcher | None = None,
+    *,
+    groups: Sequence[int] | None = None,
 ) -> Summary:
-    """Everything recorded of `rows` [rows, size], which are not changed.
+    """Everything recorded of `rows` [rows, size], in one piece or in several, which are not changed.
 
     `groups` are the sizes of cohorts that follow each other in the rows: with them, each row is compared to the others
     of its cohort.
     """
+    parts = [rows] if isinstance(rows, Tensor) else rows
+    if kernel.takes(parts):
+        return Summary(**kernel.summarised(parts, layout, sketcher, groups))
+    return _by_torch(joined(parts), layout, sketcher, groups)
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """One matrix of all rows."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def _by_torch(rows: Tensor, layout: Layout, sketcher: Sketcher | None, groups: Sequence[int] | None) -> Summary:
     stats = _statistics(rows, layout)
     norms = np.sqrt(np.square(stats[..., 0], dtype=np.float64).sum(axis=1))
     clean, nonfinite = rows, None

@@ -1,0 +1,347 @@
+/* Statistics, sketches and cosines of many rows of floats, each read as few times as can be.
+
+   An optional part: without it, or on another device than the CPU, statistics.py does the same with torch operations,
+   ten passes over all rows. Called through ctypes, so Python's other threads run meanwhile. Sums run in lanes that a
+   compiler can turn into vectors without being allowed to reorder anything: -ffast-math would lose the NaNs. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VERSION 1 /* kernel.py asks for it: another one is not used */
+#define LANES 16
+#define BLOCK 512 /* values that are summed up in float32 before a double takes over */
+#define STATISTICS 6
+#define UNIT_BUCKETS 8
+#define TINY 1e-30f
+#define OUTWEIGHS 1e3 /* a row whose square is so much the others' drowns them in a float32 sum */
+
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define CLONES
+#endif
+
+typedef float four __attribute__((vector_size(16), aligned(4)));
+
+/* Mirrored in kernel.py. Pointers that are null ask for nothing. */
+struct plan {
+    int64_t layers, size, buckets, units, unit_start, unit_columns;
+    const int64_t *layer_sizes, *layer_buckets;
+    const float *signs;           /* [size] */
+    const float *unit_projection; /* [unit_columns, 8]: a sign in the column's bucket, zero in the others */
+    float unit_step;              /* of a unit sketch: what 1 stands for, as a share of the unit's norm */
+};
+
+struct found {
+    float *stats;         /* [rows, layers, STATISTICS] */
+    double *norms;        /* [rows] */
+    uint32_t *nonfinite;  /* [rows, layers] */
+    float *cosines;       /* [rows] */
+    float *total;         /* [size], room to work in */
+    float *sketches;      /* [rows, buckets] */
+    float *unit_norms;    /* [rows, units] */
+    float *unit_sums;     /* [rows, units] */
+    int8_t *unit_sketches; /* [rows, units, 8] */
+};
+
+struct measured {
+    double squares, sum;
+    float low, high;
+    int64_t nonzero;
+};
+
+CLONES static void measure(const float *restrict x, int64_t n, struct measured *restrict out)
+{
+    float low[LANES], high[LANES];
+    double squares = 0, sum = 0;
+    int64_t nonzero = 0, i = 0;
+    for (int j = 0; j < LANES; j++)
+        low[j] = INFINITY, high[j] = -INFINITY;
+    while (i + LANES <= n) {
+        float q[LANES] = {0}, s[LANES] = {0};
+        int32_t c[LANES] = {0};
+        int64_t end = i + BLOCK <= n ? i + BLOCK : n - (n - i) % LANES;
+        for (; i < end; i += LANES)
+            for (int j = 0; j < LANES; j++) {
+                float v = x[i + j];
+                q[j] += v * v;
+                s[j] += v;
+                low[j] = v < low[j] ? v : low[j];
+                high[j] = v > high[j] ? v : high[j];
+                c[j] += v != 0.0f;
+            }
+        for (int j = 0; j < LANES; j++)
+            squares += q[j], sum += s[j], nonzero += c[j];
+    }
+    for (; i < n; i++) {
+        float v = x[i];
+        squares += v * v;
+        sum += v;
+        low[0] = v < low[0] ? v : low[0];
+        high[0] = v > high[0] ? v : high[0];
+        nonzero += v != 0.0f;
+    }
+    for (int j = 1; j < LANES; j++) {
+        low[0] = low[j] < low[0] ? low[j] : low[0];
+        high[0] = high[j] > high[0] ? high[j] : high[0];
+    }
+    *out = (struct measured){squares, sum, low[0], high[0], nonzero};
+}
+
+CLONES static void fold(const float *restrict x, const float *restrict signs, int64_t n, int64_t buckets,
+                        float *restrict out)
+{
+    int64_t i = 0;
+    memset(out, 0, sizeof(float) * buckets);
+    for (; buckets && i + buckets <= n; i += buckets)
+        for (int64_t j = 0; j < buckets; j++)
+            out[j] += x[i + j] * signs[i + j];
+    for (int64_t j = 0; i + j < n; j++)
+        out[j] += x[i + j] * signs[i + j];
+}
+
+CLONES static double dot(const float *restrict x, const float *restrict y, int64_t n)
+{
+    double total = 0;
+    int64_t i = 0;
+    while (i + LANES <= n) {
+        float q[LANES] = {0};
+        int64_t end = i + BLOCK <= n ? i + BLOCK : n - (n - i) % LANES;
+        for (; i < end; i += LANES)
+            for (int j = 0; j < LANES; j++)
+                q[j] += x[i + j] * y[i + j];
+        for (int j = 0; j < LANES; j++)
+            total += q[j];
+    }
+    for (; i < n; i++)
+        total += x[i] * y[i];
+    return total;
+}
+
+CLONES static void add(const float *restrict x, float *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+/* As torch: a NaN is the least and the largest value of a layer that has one. */
+static uint32_t count_nonfinite(const float *x, int64_t n, float *low, float *high)
+{
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bad += !isfinite(x[i]);
+        if (isnan(x[i]))
+            *low = *high = NAN;
+    }
+    return bad;
+}
+
+/* As torch, which does not square a value that is alone. */
+static float norm_of(const float *x, int64_t n, double squares)
+{
+    return n == 1 ? fabsf(x[0]) : sqrtf((float)squares);
+}
+
+static float describe_layer(const float *x, int64_t n, float *stats, uint32_t *nonfinite)
+{
+    struct measured m = {0, 0, 0, 0, 0};
+    *nonfinite = 0;
+    if (n == 0) {
+        memset(stats, 0, sizeof(float) * STATISTICS);
+        return 0;
+    }
+    measure(x, n, &m);
+    float norm = norm_of(x, n, m.squares);
+    if (!isfinite(norm))
+        *nonfinite = count_nonfinite(x, n, &m.low, &m.high);
+    double mean = m.sum / n, square = n == 1 || !isfinite(norm) ? (double)norm * norm : m.squares;
+    double variance = square / n - mean * mean;
+    stats[0] = norm;
+    stats[1] = (float)mean;
+    stats[2] = (float)sqrt(variance < 0 ? 0 : variance);
+    stats[3] = m.low;
+    stats[4] = m.high;
+    stats[5] = (float)(1.0 - (double)m.nonzero / n);
+    return norm;
+}
+
+/* The norm of the whole row. */
+static double describe_row(const struct plan *p, const float *x, float *stats, uint32_t *nonfinite)
+{
+    double squares = 0;
+    for (int64_t l = 0; l < p->layers; l++) {
+        double norm = describe_layer(x, p->layer_sizes[l], stats + l * STATISTICS, nonfinite + l);
+        squares += norm * norm;
+        x += p->layer_sizes[l];
+    }
+    return sqrt(squares);
+}
+
+/* Of the row divided by its norm; nothing but zeros for one that points nowhere. */
+static void sketch_row(const struct plan *p, const float *x, double norm, float *out)
+{
+    if (!isfinite(norm) || norm == 0) {
+        memset(out, 0, sizeof(float) * p->buckets);
+        return;
+    }
+    const float *signs = p->signs;
+    float *bucket = out;
+    for (int64_t l = 0; l < p->layers; l++) {
+        fold(x, signs, p->layer_sizes[l], p->layer_buckets[l], bucket);
+        x += p->layer_sizes[l];
+        signs += p->layer_sizes[l];
+        bucket += p->layer_buckets[l];
+    }
+    float share = (float)(1.0 / norm);
+    for (int64_t j = 0; j < p->buckets; j++)
+        out[j] *= share;
+}
+
+/* Norm, sum and sketch of one output unit's row. A column goes to one bucket, but multiplying by a zero for each of the
+   others is quicker than finding it. */
+static void sketch_unit(const struct plan *p, const float *x, float *norm, float *sum, int8_t *out)
+{
+    const four *projection = (const four *)p->unit_projection;
+    four low[2] = {{0}}, high[2] = {{0}}, sums = {0}, squares = {0}; /* two chains: none waits for the other */
+    int64_t i = 0, n = p->unit_columns;
+    for (; i + 4 <= n; i += 4, projection += 8) {
+        four v;
+        memcpy(&v, x + i, sizeof v);
+        sums += v;
+        squares += v * v;
+        for (int k = 0; k < 4; k++) {
+            low[k & 1] += v[k] * projection[2 * k];
+            high[k & 1] += v[k] * projection[2 * k + 1];
+        }
+    }
+    for (; i < n; i++, projection += 2) {
+        sums[0] += x[i];
+        squares[0] += x[i] * x[i];
+        low[0] += x[i] * projection[0];
+        high[0] += x[i] * projection[1];
+    }
+    *sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    *norm = sqrtf((squares[0] + squares[1]) + (squares[2] + squares[3]));
+    float steps = 1 / ((*norm > TINY ? *norm : TINY) * p->unit_step);
+    four buckets[2] = {(low[0] + low[1]) * steps, (high[0] + high[1]) * steps};
+    for (int j = 0; j < UNIT_BUCKETS; j++) {
+        float v = buckets[j >> 2][j & 3];
+        out[j] = (int8_t)lrintf(v > 127 ? 127 : v < -127 ? -127 : v);
+    }
+}
+
+static void sketch_units(const struct plan *p, const float *x, const struct found *f, int64_t row)
+{
+    float *norms = f->unit_norms + row * p->units, *sums = f->unit_sums + row * p->units;
+    int8_t *sketches = f->unit_sketches + row * p->units * UNIT_BUCKETS;
+    if (!isfinite(f->norms[row])) {
+        memset(norms, 0, sizeof(float) * p->units);
+        memset(sums, 0, sizeof(float) * p->units);
+        memset(sketches, 0, p->units * UNIT_BUCKETS);
+        return;
+    }
+    double squares = 0;
+    x += p->unit_start;
+    for (int64_t u = 0; u < p->units; u++, x += p->unit_columns) {
+        sketch_unit(p, x, norms + u, sums + u, sketches + u * UNIT_BUCKETS);
+        squares += (double)norms[u] * norms[u];
+    }
+    float whole = (float)sqrt(squares);
+    whole = whole > TINY ? whole : TINY;
+    for (int64_t u = 0; u < p->units; u++) {
+        norms[u] /= whole;
+        sums[u] /= whole * sqrtf((float)p->unit_columns);
+    }
+}
+
+static int has_direction(double norm)
+{
+    return isfinite(norm) && norm > 0;
+}
+
+static float clipped(double cosine)
+{
+    return !isfinite(cosine) ? NAN : (float)(cosine > 1 ? 1 : cosine < -1 ? -1 : cosine);
+}
+
+static void add_all(const struct plan *p, const float *const *rows, int64_t count, const double *norms, int64_t but,
+                    float *total)
+{
+    memset(total, 0, sizeof(float) * p->size);
+    for (int64_t r = 0; r < count; r++)
+        if (r != but && has_direction(norms[r]))
+            add(rows[r], total, p->size);
+}
+
+/* Of each row to the mean of the others, NaN for one that is alone or has no direction. With S the sum of all,
+   dot(u, S - u) = dot(u, S) - |u|^2, and likewise for the length; a row beside which the others vanish is taken by the
+   definition. */
+static void compare(const struct plan *p, const float *const *rows, int64_t count, const double *norms, float *total,
+                    float *cosines)
+{
+    double all = 0;
+    int64_t heavy = -1, present = 0;
+    for (int64_t r = 0; r < count; r++)
+        if (has_direction(norms[r])) {
+            all += norms[r] * norms[r];
+            present++;
+        }
+    add_all(p, rows, count, norms, -1, total);
+    double whole = dot(total, total, p->size);
+    for (int64_t r = 0; r < count; r++) {
+        double square = norms[r] * norms[r];
+        cosines[r] = NAN;
+        if (!has_direction(norms[r]) || present < 2)
+            continue;
+        if (square > OUTWEIGHS * (all - square)) {
+            heavy = r;
+            continue;
+        }
+        double along = dot(rows[r], total, p->size), others = whole - 2 * along + square;
+        cosines[r] = clipped((along - square) / sqrt((others > 0 ? others : 0) * square));
+    }
+    if (heavy >= 0) {
+        add_all(p, rows, count, norms, heavy, total);
+        cosines[heavy] = clipped(dot(rows[heavy], total, p->size) / (norms[heavy] * sqrt(dot(total, total, p->size))));
+    }
+}
+
+int64_t fedvitals_version(void)
+{
+    return VERSION;
+}
+
+/* Groups of rows follow each other; those of a group are compared. Gives the number of rows whose norm is not finite. */
+int64_t fedvitals_summarise(const struct plan *p, const float *const *rows, const int64_t *groups, int64_t group_count,
+                            const struct found *f)
+{
+    int64_t bad = 0, row = 0;
+    for (int64_t g = 0; g < group_count; g++) {
+        int64_t first = row;
+        for (; row < first + groups[g]; row++) {
+            f->norms[row] = describe_row(p, rows[row], f->stats + row * p->layers * STATISTICS,
+                                         f->nonfinite + row * p->layers);
+            bad += !isfinite(f->norms[row]);
+            if (f->sketches)
+                sketch_row(p, rows[row], f->norms[row], f->sketches + row * p->buckets);
+            if (f->sketches && p->units)
+                sketch_units(p, rows[row], f, row);
+        }
+        if (f->cosines)
+            compare(p, rows + first, groups[g], f->norms + first, f->total, f->cosines + first);
+    }
+    return bad;
+}
+
+/* Of each layer of each row, [rows, layers]. */
+void fedvitals_norms(const struct plan *p, const float *const *rows, int64_t count, float *norms)
+{
+    for (int64_t r = 0; r < count; r++) {
+        const float *x = rows[r];
+        for (int64_t l = 0; l < p->layers; l++) {
+            *norms++ = norm_of(x, p->layer_sizes[l], dot(x, x, p->layer_sizes[l]));
+            x += p->layer_sizes[l];
+        }
+    }
+}

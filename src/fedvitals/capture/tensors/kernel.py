@@ -1,0 +1,169 @@
+"""The compiled kernel (kernel.c), where the installation has one: found, checked and called through ctypes.
+
+It is compiled when fedvitals is installed and a C compiler is there. Without it statistics.py does the same by torch
+operations, several times slower; `in_use` says which, and the run's environment shows it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedvitals.capture.tensors.sketch import UNIT_BUCKETS, Sketcher, unit_sketch_scale
+from fedvitals.vocabulary import STATISTICS, Layout
+
+VERSION = 1
+LIBRARY = Path(__file__).with_name("_kernel.so")
+
+_number, _address = ctypes.c_int64, ctypes.c_void_p
+
+
+class _Plan(ctypes.Structure):
+    _fields_ = (
+        *((name, _number) for name in ("layers", "size", "buckets", "units")),
+        *((name, _number) for name in ("unit_start", "unit_columns")),
+        *((name, _address) for name in ("layer_sizes", "layer_buckets", "signs", "unit_projection")),
+        ("unit_step", ctypes.c_float),
+    )
+
+
+OUTPUTS = ("stats", "norms", "nonfinite", "cosines", "total", "sketches", "unit_norms", "unit_sums", "unit_sketches")
+
+
+class _Found(ctypes.Structure):
+    _fields_ = tuple((name, _address) for name in OUTPUTS)
+
+
+class Plan:
+    """What the kernel has to know of a layout and its sketcher; keeps alive what its structure points to."""
+
+    def __init__(self, layout: Layout, sketcher: Sketcher | None) -> None:
+        sizes = np.array([layer.size for layer in layout.layers], np.int64)
+        self.layers, self.size = len(sizes), int(sizes.sum())
+        self.buckets = self.units = 0
+        self._kept: list[Any] = [sizes]
+        self.structure = _Plan(layers=self.layers, size=self.size, layer_sizes=sizes.ctypes.data)
+        if sketcher is not None:
+            self._add_sketcher(layout, sketcher)
+
+    def _add_sketcher(self, layout: Layout, sketcher: Sketcher) -> None:
+        buckets, signs = np.array(layout.sketch_buckets, np.int64), sketcher.signs
+        plan, self.buckets = self.structure, sketcher.buckets
+        plan.buckets, plan.layer_buckets, plan.signs = sketcher.buckets, buckets.ctypes.data, signs.data_ptr()
+        self._kept += [buckets, signs]
+        if layout.unit_layer is not None:
+            projection = np.ascontiguousarray(sketcher.unit_projection.numpy()[1:].T)
+            plan.units = self.units = layout.units
+            plan.unit_start = int(sum(layer.size for layer in layout.layers[: layout.unit_layer]))
+            plan.unit_columns, plan.unit_projection = len(projection), projection.ctypes.data
+            plan.unit_step = unit_sketch_scale()
+            self._kept.append(projection)
+
+
+@functools.cache
+def library() -> Any:
+    """The compiled kernel; None where there is none, or one of another version."""
+    try:
+        found = ctypes.CDLL(str(LIBRARY))
+        found.fedvitals_version.restype = found.fedvitals_summarise.restype = _number
+        found.fedvitals_norms.restype = None
+        found.fedvitals_summarise.argtypes = (_address, _address, _address, _number, _address)
+        found.fedvitals_norms.argtypes = (_address, _address, _number, _address)
+        return found if found.fedvitals_version() == VERSION else None
+    except (OSError, AttributeError):
+        return None
+
+
+def in_use() -> bool:
+    return library() is not None
+
+
+def takes(rows: Sequence[Tensor]) -> bool:
+    """Whether the kernel can be given these."""
+    return library() is not None and all(part.is_cpu and part.dtype == torch.float32 for part in rows)
+
+
+@functools.lru_cache(maxsize=16)
+def _plain_plan(layout: Layout) -> Plan:
+    return Plan(layout, None)
+
+
+def _plan_of(layout: Layout, sketcher: Sketcher | None) -> Plan:
+    if sketcher is None:
+        return _plain_plan(layout)
+    if sketcher.plan is None:
+        sketcher.plan = Plan(layout, sketcher)
+    return sketcher.plan  # type: ignore[no-any-return]  # sketch.py knows nothing of this module
+
+
+class _Pointers:
+    """Where each row is. Holds on to rows that had to be copied to lie value by value."""
+
+    def __init__(self, rows: Sequence[Tensor]) -> None:
+        self._rows = [part if part.stride(-1) == 1 or part.shape[-1] <= 1 else part.contiguous() for part in rows]
+        if all(len(part) == 1 for part in rows):
+            self.places = np.array([part.data_ptr() for part in self._rows], np.int64)
+        else:
+            self.places = np.concatenate([_places(part) for part in self._rows])
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def _places(part: Tensor) -> np.ndarray:
+    return part.data_ptr() + 4 * part.stride(0) * np.arange(len(part), dtype=np.int64)
+
+
+def summarised(
+    rows: Sequence[Tensor], layout: Layout, sketcher: Sketcher | None, groups: Sequence[int] | None
+) -> dict[str, Any]:
+    """The fields of a Summary."""
+    plan, pointers = _plan_of(layout, sketcher), _Pointers(rows)
+    count = len(pointers)
+    found: dict[str, Any] = {
+        "stats": np.empty((count, plan.layers, len(STATISTICS)), np.float32),
+        "norms": np.empty(count, np.float64),
+        "nonfinite": np.empty((count, plan.layers), np.uint32),
+        "cosines": None if groups is None else np.empty(count, np.float32),
+    }
+    single, small = _sketch_room(plan, count) if sketcher is not None else ({}, {})
+    room = {"total": np.empty(plan.size, np.float32)} if groups is not None else {}
+    addresses = {name: array.ctypes.data for name, array in (found | small | room).items() if array is not None}
+    addresses |= {name: tensor.data_ptr() for name, tensor in single.items()}
+    sizes = np.array([count] if groups is None else groups, np.int64)
+    bad = library().fedvitals_summarise(
+        ctypes.byref(plan.structure),
+        pointers.places.ctypes.data,
+        sizes.ctypes.data,
+        len(sizes),
+        ctypes.byref(_Found(**addresses)),
+    )
+    if not bad:
+        found["nonfinite"] = None
+    return found | small | {name: tensor.half().numpy() for name, tensor in single.items()}
+
+
+def _sketch_room(plan: Plan, count: int) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
+    """What is computed in float32 and kept in float16 (torch converts much faster than numpy), and what is small."""
+    single = {"sketches": torch.empty(count, plan.buckets)}
+    if not plan.units:
+        return single, {}
+    single |= {name: torch.empty(count, plan.units) for name in ("unit_norms", "unit_sums")}
+    return single, {"unit_sketches": np.empty((count, plan.units, UNIT_BUCKETS), np.int8)}
+
+
+def norms(rows: Tensor, layout: Layout) -> np.ndarray:
+    """Of each layer of each row, [rows, layers]."""
+    plan, pointers = _plain_plan(layout), _Pointers([rows])
+    found = np.empty((len(rows), plan.layers), np.float32)
+    library().fedvitals_norms(
+        ctypes.byref(plan.structure), pointers.places.ctypes.data, len(pointers), found.ctypes.data
+    )
+    return found
