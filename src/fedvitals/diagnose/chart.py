@@ -226,6 +226,6 @@ def _cut(table: Table, rows: slice | Bools) -> Table:
 
 def _grouped(numbers: Ints) -> tuple[tuple[int, Ints], ...]:
     values, starts = np.unique(numbers, return_index=True)  # the rows come sorted by round
-    ends = [*starts[1:].tolist(), len(numbers)]
+    ends = [*starts[1:].tolist(), len(numbers)][: len(starts)]  # of no participations, no end either
     rows = np.arange(len(numbers))
     return tuple((int(value), rows[start:end]) for value, start, end in zip(values, starts.tolist(), ends, strict=True))
