@@ -1,7 +1,7 @@
 """A test kit for users of fedvitals: exact time, a pretended accelerator, a toy federation, leak checks, contracts.
 
-Light to import: torch and pytest come in only with what needs them. Whoever writes a store or a codec of their own
-subclasses `StoreContract` or `CodecContract` and gets the tests that ours pass.
+Light to import: torch and pytest come in only with what needs them. Whoever writes a store, a codec or a rule of their
+own subclasses `StoreContract`, `CodecContract` or `RuleContract` and gets the tests that ours pass.
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ from fedvitals.capture.accelerator import DeviceSample
 
 if TYPE_CHECKING:
     from fedvitals.codecs.contract import CodecContract as CodecContract
+    from fedvitals.diagnose.contract import RuleContract as RuleContract
     from fedvitals.store.contract import StoreContract as StoreContract
     from fedvitals.train.federation import Federation
 
 THREAD_PREFIX = "fedvitals-"
-_CONTRACTS = {"StoreContract": "fedvitals.store.contract", "CodecContract": "fedvitals.codecs.contract"}
+_CONTRACTS = {
+    "StoreContract": "fedvitals.store.contract",
+    "CodecContract": "fedvitals.codecs.contract",
+    "RuleContract": "fedvitals.diagnose.contract",
+}
 __all__ = [
     "FakeClock",
     "FakeAccelerator",

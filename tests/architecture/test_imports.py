@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "show": {"store", "capture", "codecs", "diagnose", "faults"},
     "show.cli": ANYTHING,
     "bench": ANYTHING,
-    "testing": {"capture", "codecs", "store", "train"},
+    "testing": {"capture", "codecs", "diagnose", "store", "train"},
     "": {"capture", "codecs", "diagnose", "faults", "run", "store", "testing", "train"},
     "__main__": {"show.cli"},
 }
