@@ -11,7 +11,7 @@ from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
 from fedvitals.diagnose.persistence import Streak
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome
 
-LOAD, WAIT = CLIENT_PHASES.index("load"), CLIENT_PHASES.index("wait")
+LOAD, TRAIN, WAIT = (CLIENT_PHASES.index(name) for name in ("load", "train", "wait"))
 TRANSFERS = [CLIENT_PHASES.index("download"), CLIENT_PHASES.index("upload")]
 FINISHED = (Outcome.USED.value, Outcome.LATE.value, Outcome.REJECTED.value)
 LEAST_COHORT = 3  # below that the median of a round is one of the two
@@ -27,7 +27,7 @@ class Spent:
     load: Floats
     transfer: Floats
     wait: Floats
-    compute: Floats  # the rest: training, and what no phase explains
+    compute: Floats  # the rest: training, and where that was not timed what no phase explains
     longest: Bools  # it took the longest of its round
 
 
@@ -40,13 +40,14 @@ def spent(chart: Chart) -> Spent:
     total = np.where(table.attributed, explained, np.maximum(table.end_s - table.start_s, explained))
     total = np.where(finished & (total > 0), total, np.nan)
     load, wait, transfer = phases[:, LOAD], phases[:, WAIT], phases[:, TRANSFERS].sum(axis=1)
+    rest = np.where(np.isfinite(table.phases_s[:, TRAIN]), explained, total) - load - wait - transfer
     return Spent(
         finished=finished & np.isfinite(total),
         total=total,
         load=load,
         transfer=transfer,
         wait=wait,
-        compute=np.maximum(total - load - wait - transfer, 0.0),
+        compute=np.where(finished, np.maximum(rest, 0.0), np.nan),
         longest=_longest(chart, np.nan_to_num(total) - wait),
     )
 
