@@ -16,7 +16,7 @@ import numpy as np
 from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
 
 RATE = 0.01  # of false alarms a run, over all its clients and beginnings
-LEAST_MARKS = 2  # once is an event, no habit
+LEAST_MARKS = 3  # once is an event, twice may be one that lasted
 KEPT_FOR_CHANCE = (
     0.75  # chance is taken from the quieter clients, so that a quarter of bad ones do not excuse themselves
 )
@@ -34,9 +34,11 @@ class Streak:
     chance: float  # bound on the probability that this is chance, all comparisons counted
 
 
-def streaks(chart: Chart, marked: Bools, seen: Bools, *, rate: float = RATE, comparisons: int = 1) -> list[Streak]:
-    """Clients that are marked beyond chance, surest first. `seen` are the rows that could be judged; `comparisons`
-    counts how many such questions the rule asks."""
+def streaks(
+    chart: Chart, marked: Bools, seen: Bools, *, least: int = LEAST_MARKS, comparisons: int = 1
+) -> list[Streak]:
+    """Clients that are marked beyond chance, surest first. `seen` are the rows that could be judged; `least` marks are
+    needed; `comparisons` counts how many such questions the rule asks."""
     client = chart.participations.client
     count = len(chart.clients)
     hits = np.bincount(client[marked & seen], minlength=count)
@@ -44,9 +46,9 @@ def streaks(chart: Chart, marked: Bools, seen: Bools, *, rate: float = RATE, com
     usual = _usual(hits, looks)
     found = [
         streak
-        for one in np.flatnonzero(hits >= LEAST_MARKS)
-        for streak in _of_client(chart, int(one), marked, seen, float(usual[one]), comparisons)
-        if streak.chance <= rate
+        for one in np.flatnonzero(hits >= least).tolist()
+        for streak in _of_client(chart, one, marked, seen, float(usual[one]), least, comparisons)
+        if streak.chance <= RATE
     ]
     return sorted(found, key=lambda streak: streak.chance)
 
@@ -64,7 +66,7 @@ def _usual(hits: Ints, looks: Ints) -> Floats:
 
 
 def _of_client(
-    chart: Chart, client: int, marked: Bools, seen: Bools, usual: float, comparisons: int
+    chart: Chart, client: int, marked: Bools, seen: Bools, usual: float, least: int, comparisons: int
 ) -> Iterator[Streak]:
     rows = chart.histories[client]
     rows = rows[seen[rows]]
@@ -73,9 +75,7 @@ def _of_client(
     left: Ints = np.cumsum(hit[::-1], dtype=np.int64)[::-1][begins]
     of = len(rows) - begins
     bounds = tail(left, of, usual)
-    enough = left >= LEAST_MARKS
-    if not enough.any():
-        return
+    enough = left >= least
     best = int(np.flatnonzero(enough)[np.argmin(bounds[enough])])
     chance = float(bounds[best]) * len(chart.clients) * len(begins) * comparisons
     tail_rows = rows[begins[best] :]

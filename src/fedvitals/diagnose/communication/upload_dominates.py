@@ -28,7 +28,7 @@ from fedvitals.diagnose.chart import Bools, Chart
 from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.timing.spent import TRANSFERS, Spent, held, others, spent
+from fedvitals.diagnose.timing.spent import TRANSFERS, Spent, held, least_marks, others, spent
 from fedvitals.diagnose.writing import between, seconds, share, size, times, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
@@ -44,7 +44,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     if not timed.any():
         raise CannotSee("no client timed its transfers")
     bound = worked.finished & (worked.transfer > MOST * worked.total)
-    found = streaks(chart, bound & _slower(chart, worked), worked.finished)
+    found = streaks(chart, bound & _slower(chart, worked), worked.finished, least=least_marks(chart))
     for streak in found:
         yield _one(chart, streak, worked)
     rest = worked.finished & ~np.isin(chart.participations.client, [one.client for one in found])

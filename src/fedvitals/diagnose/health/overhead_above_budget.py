@@ -42,7 +42,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
         elapsed = (chart.run.ended_ns or 0) / 1e9
     steady = overhead - START_S / elapsed if elapsed else 0.0
     alarming = steady > CLEARLY * budget
-    if not alarming and START_S > budget * (elapsed or 0.0):
+    if not alarming and budget * (elapsed or 0.0) < START_S:
         raise CannotSee(f"the run of {seconds(elapsed or 0.0)} is too short: its start, no steady state, counts most")
     yield write(
         RULE,

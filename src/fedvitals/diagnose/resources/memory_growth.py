@@ -27,7 +27,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Floats, Ints
-from fedvitals.diagnose.persistence import LEAST_MARKS, RATE, streaks, tail
+from fedvitals.diagnose.persistence import RATE, streaks, tail
 from fedvitals.diagnose.resources.process_memory import (
     APART,
     Growth,
@@ -43,6 +43,7 @@ from fedvitals.diagnose.writing import size, times, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 STEPS = (1e6, 4e6)  # bytes: above what a heap grows by when it grows at all
+LEAST_MARKS = 2  # memory that grew stays grown: there are no bad moments
 MATTERS = 0.03  # of the process's memory, for one client
 RUN_MATTERS = 0.10  # and for a run
 WARM_UP = 0.2  # of the rounds: libraries load, allocators settle
@@ -88,7 +89,7 @@ def _one_by_one(chart: Chart, growth: Growth, step: float) -> Iterator[tuple[int
     more[growth.rows] = growth.more
     seen = np.zeros(len(more), bool)
     seen[growth.rows] = True
-    for streak in streaks(chart, more > step, seen, comparisons=len(STEPS)):
+    for streak in streaks(chart, more > step, seen, least=LEAST_MARKS, comparisons=len(STEPS)):
         yield streak.client, streak.rows, float(more[streak.rows].sum())
 
 
@@ -201,7 +202,8 @@ def _of_run(chart: Chart, growth: Growth) -> Iterator[Finding]:
         RULE,
         Severity.WARNING,
         f"memory grew from {size(float(peak[0]))} to {size(float(peak[-1]))} over {times(len(numbers), 'round')}, "
-        f"about {size(each)} a round and without an end; no single client stands out{_left(chart, peak[-1], each, 'round')}",
+        f"about {size(each)} a round and without an end; no single client stands out"
+        + _left(chart, peak[-1], each, "round"),
         grade=Grade.ACCUSED,
         rounds=numbers.tolist(),
         evidence={"bytes_a_round": each, "first_bytes": float(peak[0]), "last_bytes": float(peak[-1])},

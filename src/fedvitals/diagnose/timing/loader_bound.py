@@ -25,7 +25,7 @@ import numpy as np
 from fedvitals.diagnose.chart import Bools, Chart, Floats
 from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.timing.spent import LOAD, held, others, spent
+from fedvitals.diagnose.timing.spent import LOAD, held, least_marks, others, spent
 from fedvitals.diagnose.writing import between, seconds, share, times, write
 from fedvitals.vocabulary import Finding, Grade, Severity
 
@@ -45,7 +45,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     if bound.sum() > MOST * seen.sum() and seen.sum() >= LEAST_ROWS and load > compute:
         yield _all(chart, bound, load, compute)
         return
-    for streak in streaks(chart, bound, seen):
+    for streak in streaks(chart, bound, seen, least=least_marks(chart)):
         if float(worked.load[streak.seen].sum()) > float(worked.compute[streak.seen].sum()):
             yield _one(chart, streak, part)
 

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
-from fedvitals.diagnose.persistence import Streak
+from fedvitals.diagnose.persistence import LEAST_MARKS, Streak
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome
 
 LOAD, TRAIN, WAIT = (CLIENT_PHASES.index(name) for name in ("load", "train", "wait"))
@@ -16,6 +16,7 @@ TRANSFERS = [CLIENT_PHASES.index("download"), CLIENT_PHASES.index("upload")]
 FINISHED = (Outcome.USED.value, Outcome.LATE.value, Outcome.REJECTED.value)
 LEAST_COHORT = 3  # below that the median of a round is one of the two
 REWEIGHTINGS = 5
+LEAST_RECKONED = 2  # marks of a client, where times are reckoned and carry no noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,6 +129,11 @@ def others(chart: Chart, streak: Streak, values: Floats) -> tuple[float, float]:
     if not len(seen):
         seen = values[(table.client != streak.client) & np.isfinite(values)]
     return (float(np.quantile(seen, 0.05)), float(np.quantile(seen, 0.95))) if len(seen) else (np.nan, np.nan)
+
+
+def least_marks(chart: Chart) -> int:
+    """How often something must be so: a virtual clock has no bad moments."""
+    return LEAST_RECKONED if chart.run.environment.get("clock") == "virtual" else LEAST_MARKS
 
 
 def held(chart: Chart, rows: Ints) -> int:

@@ -31,7 +31,7 @@ from fedvitals.diagnose.chart import Chart, Floats
 from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.robust import median, spread, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.timing.spent import held, others, slowness, spent
+from fedvitals.diagnose.timing.spent import held, least_marks, others, slowness, spent
 from fedvitals.diagnose.writing import between, seconds, times, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
@@ -48,7 +48,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
         raise CannotSee("the times of clients are not known")
     best: dict[int, Streak] = {}
     for factor in FACTORS:
-        for streak in streaks(chart, slow > math.log(factor), seen, comparisons=len(FACTORS)):
+        for streak in streaks(chart, slow > math.log(factor), seen, least=least_marks(chart), comparisons=len(FACTORS)):
             known = best.get(streak.client)
             if known is None or streak.chance < known.chance:
                 best[streak.client] = streak
