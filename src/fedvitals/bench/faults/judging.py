@@ -3,8 +3,8 @@
 Our rules look at the run as it was after each round (`Chart.until`), so a client's finding has a round: how many of its
 struck participations it took. A client counts as found when a warning or graver finding, certain or accused, names it;
 suspicions are counted apart. What is folded under another finding as its symptom accuses nobody, nor does what names
-the clients that a model serves badly. A finding of duplicates names pairs, of whom one is the copied: where a bad client
-is among them, the others are not counted as falsely accused.
+the clients that a model serves badly. A finding of duplicates names pairs, of whom one is the copied: where a bad
+client is among them, the others are not counted as falsely accused.
 """
 
 from __future__ import annotations
