@@ -9,7 +9,7 @@ import numpy as np
 from fedvitals.diagnose.chart import Floats, Ints
 from fedvitals.diagnose.robust import TO_SIGMA
 
-LEAST_BEFORE, LEAST_AFTER = 2, 2  # participations on each side of a split
+LEAST_BEFORE, LEAST_AFTER = 2, 3  # participations on each side of a split
 
 
 @dataclass(frozen=True, slots=True, eq=False)

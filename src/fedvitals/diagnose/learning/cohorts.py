@@ -35,9 +35,9 @@ def against_cohort(chart: Chart, logs: Floats) -> Floats:
 
 
 def spread_of(away: Floats) -> float:
-    """The robust standard deviation of all distances from the cohort."""
-    finite = away[np.isfinite(away)]
-    return TO_SIGMA * float(np.median(np.abs(finite))) if finite.size else 0.0
+    """The robust standard deviation of all distances from the cohort; by the largest seventh where tails are heavy."""
+    finite = np.abs(away[np.isfinite(away)])
+    return max(TO_SIGMA * float(np.median(finite)), float(np.quantile(finite, 0.85)) / 1.44) if finite.size else 0.0
 
 
 def received_losses(chart: Chart) -> Floats:

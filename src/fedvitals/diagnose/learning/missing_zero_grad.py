@@ -11,7 +11,7 @@ Matters: the client trains with a momentum of one: it overshoots, swings, and ou
 Evidence: steps, the factor that piling would give and the one seen, the score of the change, how unusual its losses'
 way was, growth of the sampled gradients.
 
-False alarms: the leap must lie between four and sixteen tenths of what piling gives (on a logarithmic scale), beyond the
+False alarms: the leap must lie between a third and five quarters of what piling gives (on a logarithmic scale), beyond the
 score that one of the run's clients would pass by chance in one of a thousand runs, and begin in a round whose model is
 well. A client whose learning rate was raised by just that factor looks the same. With one or two steps a participation
 there is nothing, or next to nothing, to pile up: not seen.
@@ -25,15 +25,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.chart import Chart, Floats, Ints
 from fedvitals.diagnose.learning.changes import changes
 from fedvitals.diagnose.learning.cohorts import in_order, well
 from fedvitals.diagnose.learning.loss_paths import unusual_path
 from fedvitals.diagnose.learning.piling import of_run
-from fedvitals.diagnose.learning.rates import early_jumps, rates
+from fedvitals.diagnose.learning.rates import early_jumps, loss_jumps, rates
 from fedvitals.diagnose.learning.report import finding, short, times
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import Sight, WrittenRule
@@ -42,23 +43,40 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 FALSE_ALARMS = 1e-3  # a run
 LEAST_STEPS = 2
 LEAST, MOST = 0.35, 1.25  # of what piling gives, on a logarithmic scale
-AMBIGUOUS_STEPS = 7  # from here on a plain factor (a scaled update) of five is inside these bounds too
-OTHER_WAY = 4.0  # then the losses must lie this many times further from their usual way than the others' do
-LONGER = 0.5  # of the leap must show in the update's length: the rest is what its first gradient happened to be
+LEAST_TWO = 0.6  # of it with two steps, where piling gives half as much again only
+AMBIGUOUS_STEPS = 6  # from here on a plain factor (a scaled update) of five is inside these bounds too
+OTHER_WAY = 2.0  # then the losses must lie this many times further from their usual way than the others' do
+LONGER = 0.6  # of the leap must show in the update's length: the rest is what its first gradient happened to be
 DOUBLED = math.log(2.0)
 NOISE = 0.05  # of a logarithm of a rate: clients with one batch an epoch show none at all
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
-    found = list(_of_clients(chart))
-    if len(found) * 2 > len(chart.clients):
-        found = []
-    yield from found
+    found = chart.shared(piled)
+    for one in found:
+        yield _of_client(chart, one)
     if not found:
         yield from _of_run(chart)
 
 
-def _of_clients(chart: Chart) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class Pile:
+    """A client whose updates leapt as piled gradients make them: from which place of its history on, and how."""
+
+    client: int
+    place: int
+    leap: float
+    score: float
+    way: float
+
+
+def piled(chart: Chart) -> list[Pile]:
+    """The clients to accuse; none when it is half of all."""
+    found = list(_piled(chart))
+    return found if len(found) * 2 < len(chart.clients) else []
+
+
+def _piled(chart: Chart) -> Iterator[Pile]:
     rate = chart.shared(rates)
     away, own = in_order(chart, rate.away), in_order(chart, rate.log)
     steps = np.array([median(chart.participations.steps[rows]) for rows in chart.histories])
@@ -67,25 +85,33 @@ def _of_clients(chart: Chart) -> Iterator[Finding]:
     shift, leap = change.shift, _leaps(own, change.split)
     longer = _leaps(in_order(chart, rate.longer), change.split)
     limit = threshold(len(chart.clients) * max(away.shape[1], 1), FALSE_ALARMS)
-    fits = (shift > LEAST * expected) & (leap > LEAST * expected) & (longer > LONGER * LEAST * expected)
-    fits &= np.minimum(shift, leap) < MOST * expected
+    above = _at(own, change.split) > rate.top + NOISE  # plain steps do not get there
+    least = np.where(steps < 3, LEAST_TWO, LEAST) * expected
+    fits = above & (shift > least) & (leap > least) & (longer > LONGER * leap)
     healthy = chart.shared(well)
     for client in np.flatnonzero(fits & (change.score > limit)):
         rows = chart.histories[client]
         place = int(change.split[client])
         way = _way(chart, int(client), place)
         jumped = chart.shared(early_jumps)[rows[place]] > DOUBLED  # at once: its rate is too high (FL412)
-        sure = steps[client] < AMBIGUOUS_STEPS or way > OTHER_WAY
-        if healthy[rows[place]] and sure and not jumped:
-            yield _of_client(chart, int(client), place, float(shift[client]), float(change.score[client]), way)
+        swings = chart.shared(loss_jumps)[rows[place]] > DOUBLED  # a momentum of one may run away
+        plausible = leap[client] < MOST * expected[client] or swings
+        sure = plausible and (steps[client] < AMBIGUOUS_STEPS or way > OTHER_WAY or swings)
+        if healthy[rows[place]] and not jumped and sure:
+            yield Pile(int(client), place, float(leap[client]), float(change.score[client]), way)
 
 
-def _leaps(histories: Floats, splits: np.ndarray) -> Floats:
+def _leaps(histories: Floats, splits: Ints) -> Floats:
     """The first value after the split against the mean of the two before it."""
-    every = np.arange(len(histories))
-    first = histories[every, np.minimum(splits, histories.shape[1] - 1)] if histories.shape[1] else np.zeros(len(every))
     before = np.array([np.mean(row[max(place - 2, 0) : place]) for row, place in zip(histories, splits, strict=True)])
-    return first - before
+    return _at(histories, splits) - before
+
+
+def _at(histories: Floats, splits: Ints) -> Floats:
+    """The first value after the split."""
+    if not histories.shape[1]:
+        return np.full(len(histories), np.nan)
+    return histories[np.arange(len(histories)), np.minimum(splits, histories.shape[1] - 1)]
 
 
 def _way(chart: Chart, client: int, place: int) -> float:
@@ -103,23 +129,23 @@ def _way(chart: Chart, client: int, place: int) -> float:
 MOST_OTHERS = 50  # clients that say what is usual in a round
 
 
-def _of_client(chart: Chart, client: int, place: int, shift: float, score: float, way: float) -> Finding:
-    table, name = chart.participations, chart.clients[client]
-    rows = chart.histories[client][place:]
+def _of_client(chart: Chart, pile: Pile) -> Finding:
+    table, name = chart.participations, chart.clients[pile.client]
+    rows = chart.histories[pile.client][pile.place :]
     steps = median(table.steps[rows])
     return finding(
         RULE,
         Severity.WARNING,
         Grade.ACCUSED,
-        f"from round {table.round[rows[0]]} on client {name}'s updates are {times(math.exp(shift))} as long as before for its "
+        f"from round {table.round[rows[0]]} on client {name}'s updates are {times(math.exp(pile.leap))} as long as before for its "
         f"gradient and its {steps:.0f} steps, beside its cohort; gradients that pile up make {times((steps + 1) / 2)}: "
         "zero_grad() is missing",
         {
-            "leap_ratio": short(math.exp(shift)),
+            "leap_ratio": short(math.exp(pile.leap)),
             "piled_ratio": short((steps + 1) / 2),
             "steps": int(steps),
-            "score": short(score),
-            "loss_way_ratio": short(way) if math.isfinite(way) else None,
+            "score": short(pile.score),
+            "loss_way_ratio": short(pile.way) if math.isfinite(pile.way) else None,
         },
         (
             Action(f"optimizer.zero_grad() before each backward() in client {name}'s loop"),

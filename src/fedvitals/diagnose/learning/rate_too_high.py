@@ -1,6 +1,6 @@
 """Learning rate too high.
 
-Sees: of a client, an update at least ten times too long for the gradient it began with and the steps it took, measured
+Sees: of a client, an update at least twenty times too long for the gradient it began with and the steps it took, measured
 against its cohort's, with a loss that jumps inside its steps or ends as NaN. Of the whole run, losses that rise or jump
 inside the participations of most clients in many rounds.
 
@@ -11,7 +11,7 @@ Evidence: the client's rate against the cohort's (update / (steps * first gradie
 no gradients were sampled), its score in robust deviations, the jump of its loss; for the run, the share of participations
 whose loss rose.
 
-False alarms: a client is accused at ten times its cohort's rate only, beyond the score that one of the run's
+False alarms: a client is accused at twenty times its cohort's rate only, beyond the score that one of the run's
 participations would pass by chance in one of a thousand runs, and never in rounds whose model is sick already. A client
 with a single step shows no loss after it: then thirty times are asked, and a scaled update (FL602) looks the same.
 
@@ -29,22 +29,32 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Ints
 from fedvitals.diagnose.learning.cohorts import against_cohort, finite_update, received_losses, well
-from fedvitals.diagnose.learning.rates import blamed, first_gradients, loss_jumps, rates, step_losses
+from fedvitals.diagnose.learning.missing_zero_grad import piled
+from fedvitals.diagnose.learning.rates import (
+    NEARLY_NONE,
+    blamed,
+    early_jumps,
+    first_gradients,
+    late_losses,
+    loss_jumps,
+    rates,
+    small_loss,
+    step_losses,
+)
 from fedvitals.diagnose.learning.report import finding, short, times
 from fedvitals.diagnose.robust import threshold
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run
-FAR = math.log(10.0)  # an order of magnitude: what "far too high" means
+FAR = math.log(20.0)  # more than an order of magnitude: what "far too high" means
 FAR_ALONE = math.log(30.0)  # and where nothing but the length speaks
 DOUBLED = math.log(2.0)  # a loss that doubles inside a participation: the steps undo what they learn
-GROWN = math.log(1.3)  # a loss that grows at all where the length alone is beyond what else could make it
+GROWN = math.log(1.3)  # a loss that grows at all, where only one is known after the first step
 LONGER = math.log(3.0)  # than the cohort's updates: a rate is judged by a first gradient, which may be small by chance
-PILED = 1.6
 FIVEFOLD = math.log(5.0)
-TENFOLD = math.log(10.0)  # a loss that overflows has grown before; a NaN in the rows comes without that
-RISEN = math.log(1.1)
+OVERFLOWS = 10.0  # times the loss that the run began with
+RISEN = 1.2  # the second half of a participation over its loss on receipt
 MANY_ROUNDS = 0.2  # share of the rounds, at least two, in which most clients' losses must rise
 
 
@@ -61,12 +71,14 @@ def _wild(chart: Chart) -> Bools:
     """Participations that are far too long and whose losses show it. A sure one vouches for the client's others."""
     table, rate, jumps = chart.participations, chart.shared(rates), chart.shared(loss_jumps)
     far = max(FAR, threshold(len(table), FALSE_ALARMS) * rate.spread)
-    long = blamed(chart, (rate.away > far) & (rate.longer > LONGER))
-    piled = PILED * np.log((np.fmax(table.steps, 1.0) + 1) / 2)  # what a missing zero_grad may reach: FL414's
-    jumped = (jumps > GROWN) & (rate.away > piled)
-    single = (table.steps <= 1) & (rate.away > FAR_ALONE)
-    overflown = blamed(chart, ~finite_update(chart) & (jumps > TENFOLD) & _began_well(chart))
+    long = blamed(chart, (rate.low_away > far) & (rate.longer > LONGER) & (rate.low > rate.top + FIVEFOLD))
+    # Gradients that pile up (FL414) begin as usual: a rate too high shows after the first step or two.
+    jumped = (chart.shared(early_jumps) > DOUBLED) | ((table.steps == 2) & (jumps > GROWN))
+    single = (table.steps <= 1) & (rate.low_away > FAR_ALONE)
+    overflown = blamed(chart, _overflown(chart))
     surely = chart.shared(well) & ~_other_inputs(chart) & ((long & (jumped | single)) | overflown)
+    for pile in chart.shared(piled):  # piled gradients end as long as a rate far too high; FL414 names those
+        surely &= (table.client != pile.client) | (table.attempt < pile.place)
     guilty = np.isin(table.client, table.client[surely])
     return surely | (guilty & (long | overflown))
 
@@ -79,15 +91,19 @@ def _other_inputs(chart: Chart) -> Bools:
     return (gradients > FIVEFOLD) | ((losses > FIVEFOLD) & ~np.isfinite(gradients))
 
 
-def _began_well(chart: Chart) -> Bools:
-    losses = received_losses(chart)
-    return np.isfinite(np.where(np.isnan(losses), np.inf, chart.shared(step_losses)[:, :1].min(axis=1, initial=np.inf)))
+def _overflown(chart: Chart) -> Bools:
+    """Losses that grew beyond anything before they were lost: a NaN in the rows, or in the update, comes without that."""
+    losses, beginning = chart.shared(step_losses), chart.shared(small_loss) / NEARLY_NONE
+    if not losses.shape[1] or not beginning:
+        return np.zeros(len(losses), dtype=bool)
+    lost = ~finite_update(chart) & ~np.isnan(chart.participations.bad_step) & np.isfinite(losses[:, 0])
+    return lost & (np.where(np.isfinite(losses), losses, -np.inf).max(axis=1) > OVERFLOWS * beginning)
 
 
 def _of_client(chart: Chart, client: int, rows: Ints) -> Finding:
     table, rate, jumps = chart.participations, chart.shared(rates), chart.shared(loss_jumps)
     first, name = int(rows[0]), chart.clients[client]
-    known = rate.away[rows][np.isfinite(rate.away[rows])]
+    known = rate.low_away[rows][np.isfinite(rate.low_away[rows])]
     factor = float(np.exp(known[0])) if known.size else math.inf
     jump = float(np.exp(np.nanmax(jumps[rows]))) if np.isfinite(jumps[rows]).any() else math.nan
     moved = "for its gradient and steps" if rate.by_gradient else "for its steps"
@@ -117,14 +133,11 @@ def _of_client(chart: Chart, client: int, rows: Ints) -> Finding:
 
 def _of_run(chart: Chart) -> Iterator[Finding]:
     """Most clients' losses rise or jump inside their participations, in many rounds."""
-    table = chart.participations
-    losses, jumps = received_losses(chart), chart.shared(loss_jumps)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        change = np.log(table.last_loss / losses)
-    seen = np.isfinite(losses) & ((table.steps > 1) | np.isnan(table.steps)) & ~np.isnan(table.last_loss)
-    overflown = np.isfinite(losses) & ~finite_update(chart) & (jumps > TENFOLD)
-    rising = (seen & ((change > RISEN) | (jumps > DOUBLED))) | overflown
-    counted = seen | overflown
+    losses, jumps, floor = received_losses(chart), chart.shared(loss_jumps), chart.shared(small_loss)
+    late = np.fmax(chart.shared(late_losses), floor)
+    overflown = _overflown(chart) & np.isfinite(losses)
+    rising = (late > RISEN * np.fmax(losses, floor)) | overflown
+    counted = (np.isfinite(losses) & ~np.isnan(chart.shared(late_losses))) | overflown
     bad = [n for n, rows in chart.cohorts if counted[rows].sum() > 1 and rising[rows].sum() * 2 > counted[rows].sum()]
     looked = sum(bool(counted[rows].sum() > 1) for _, rows in chart.cohorts)
     if len(bad) < max(2, MANY_ROUNDS * looked):
@@ -153,7 +166,7 @@ RULE = WrittenRule(
     look=_look,
     needs=frozenset({Sight.UPDATES}),
     explains=frozenset(
-        {"FL402", "FL403", "FL404", "FL405", "FL406", "FL407", "FL408", "FL409", "FL410", "FL411", "FL501"}
+        {"FL402", "FL403", "FL404", "FL405", "FL406", "FL407", "FL408", "FL409", "FL410", "FL411", "FL413", "FL501"}
         | {"FL503", "FL504", "FL505", "FL602", "FL609"}
     ),
 )

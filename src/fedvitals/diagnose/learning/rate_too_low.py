@@ -57,8 +57,8 @@ def _look(chart: Chart) -> Iterator[Finding]:
 
 def _tiny(chart: Chart) -> Bools:
     rate = chart.shared(rates)
-    far = max(FAR, threshold(len(rate.away), FALSE_ALARMS) * rate.spread)
-    small = (rate.away < -far) & chart.shared(well)
+    far = max(FAR, threshold(len(rate.log), FALSE_ALARMS) * rate.spread)
+    small = (rate.high_away < -far) & chart.shared(well)
     return blamed(chart, small if rate.by_gradient else small & _stands(chart))
 
 
@@ -73,7 +73,7 @@ def _stands(chart: Chart) -> Bools:
 def _of_client(chart: Chart, client: int, rows: Ints) -> Finding:
     table, rate = chart.participations, chart.shared(rates)
     name = chart.clients[client]
-    away = median(rate.away[rows])
+    away = median(rate.high_away[rows])
     with np.errstate(divide="ignore", invalid="ignore"):
         kept = median(table.last_loss[rows] / received_losses(chart)[rows])
     moved = "its gradient and steps" if rate.by_gradient else "its steps"
@@ -106,7 +106,7 @@ def _own_past(chart: Chart, client: int, rows: Ints) -> float:
     """Its distance from the cohort before the first of these."""
     earlier = chart.histories[client]
     earlier = earlier[chart.participations.attempt[earlier] < chart.participations.attempt[rows].min()]
-    return median(chart.shared(rates).away[earlier])
+    return median(chart.shared(rates).high_away[earlier])
 
 
 def _of_run(chart: Chart) -> Iterator[Finding]:

@@ -12,15 +12,33 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Floats
-from fedvitals.diagnose.learning.cohorts import against_cohort, finite_update, received_losses, spread_of
+from fedvitals.diagnose.learning.cohorts import (
+    against_cohort,
+    finite_update,
+    received_losses,
+    round_medians,
+    spread_of,
+)
+from fedvitals.diagnose.robust import median
+
+
+NEARLY_NONE = 0.2  # of the loss that the run began with: below it, how a loss moves is the luck of the batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """Of each participation. `log` is of the rate, or of the update's length where no gradient was sampled."""
+    """Of each participation, as logarithms. Without sampled gradients, of the update's length a step.
+
+    One first gradient may be small or large by the luck of its batch. So there is also a low estimate, by the largest of
+    the gradient, the cohort's median and the client's own one, and a high estimate by the least of its own.
+    """
 
     log: Floats
     away: Floats  # from the cohort's median
+    top: float  # the highest median of a round: about the true rate, which shrinking gradients hide later
+    low: Floats
+    low_away: Floats
+    high_away: Floats
     longer: Floats  # the update alone, whatever its gradient and steps, against the cohort's median
     spread: float  # robust deviation of `away`
     by_gradient: bool
@@ -28,17 +46,36 @@ class Rates:
 
 def rates(chart: Chart) -> Rates:
     """Every participation's rate, and its distance from the cohort's."""
-    first = chart.shared(first_gradients)
-    table = chart.participations
+    table, first = chart.participations, chart.shared(first_gradients)
     by_gradient = bool(np.isfinite(first).any())
-    steps = np.where(table.steps > 0, table.steps, 1.0)
+    gradient = first if by_gradient else np.ones(len(first))
+    own = _own_medians(chart, gradient)
+    largest = np.fmax(np.fmax(gradient, round_medians(chart, gradient)), own)
     with np.errstate(divide="ignore", invalid="ignore"):
-        log = np.log(table.update_norm / (steps * first if by_gradient else steps))
-    log = np.where(finite_update(chart) & np.isfinite(log), log, np.nan)
-    away = against_cohort(chart, log)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        longer = against_cohort(chart, np.where(np.isfinite(log), np.log(table.update_norm), np.nan))
-    return Rates(log, away, longer, spread_of(away), by_gradient)
+        norm = np.log(np.where(finite_update(chart) & (table.update_norm > 0), table.update_norm, np.nan))
+        a_step = norm - np.log(np.where(table.steps > 0, table.steps, 1.0))
+        estimates = [a_step - np.log(by) for by in (gradient, largest, np.fmin(gradient, own))]
+    away, low_away, high_away = (against_cohort(chart, one) for one in estimates)
+    medians = round_medians(chart, estimates[0])
+    return Rates(
+        log=estimates[0],
+        away=away,
+        top=float(np.nanmax(medians)) if np.isfinite(medians).any() else np.nan,
+        low=estimates[1],
+        low_away=low_away,
+        high_away=high_away,
+        longer=against_cohort(chart, norm),
+        spread=spread_of(away),
+        by_gradient=by_gradient,
+    )
+
+
+def _own_medians(chart: Chart, values: Floats) -> Floats:
+    """Of each client, over all its participations."""
+    found = np.full(len(values), np.nan)
+    for rows in chart.histories:
+        found[rows] = median(values[rows])
+    return found
 
 
 def first_gradients(chart: Chart) -> Floats:
@@ -63,6 +100,15 @@ def step_losses(chart: Chart) -> Floats:
     return np.where(taken, updates.losses.astype(np.float64), np.nan)
 
 
+def late_losses(chart: Chart) -> Floats:
+    """The mean loss of the second half of each participation's kept steps; NaN where fewer than two are known."""
+    losses = chart.shared(step_losses)
+    count = (~np.isnan(losses)).sum(axis=1)
+    late = (np.cumsum(~np.isnan(losses), axis=1) > np.maximum(count // 2, 1)[:, None]) & ~np.isnan(losses)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(late, losses, 0.0).sum(axis=1) / np.where(late.any(axis=1), late.sum(axis=1), np.nan)
+
+
 EARLY = 3  # losses: of the received model, and after one and two steps
 
 
@@ -82,8 +128,15 @@ def _jumps(chart: Chart, losses: Floats) -> Floats:
     finite = np.where(np.isfinite(losses), losses, -np.inf)
     first = np.where(np.isfinite(losses[:, 0]), losses[:, 0], received_losses(chart))
     with np.errstate(divide="ignore", invalid="ignore"):
-        jump = np.log(finite.max(axis=1) / first)
+        jump = np.log(finite.max(axis=1) / np.fmax(first, chart.shared(small_loss)))
     return np.where(np.isfinite(jump), jump, np.nan)
+
+
+def small_loss(chart: Chart) -> float:
+    """What counts as next to no loss in this run; 0 where nothing is known of its beginning."""
+    losses = received_losses(chart)
+    began = median(losses[chart.cohorts[0][1]]) if chart.cohorts else 0.0
+    return NEARLY_NONE * began if began > 0 else 0.0
 
 
 def blamed(chart: Chart, rows: Bools) -> Bools:
