@@ -90,7 +90,7 @@ def judged(cell: Cell, version: str, rules: Sequence[Rule] = RULES) -> Line:
         version=version,
         struck={client: list(numbers) for client, numbers in run.struck.items()},
         hit=dict(run.hit),
-        named={name: _over_rounds(said) for name, said in {OURS: sure, SUSPECTS: either, **others}.items()},
+        named={name: _over_rounds(said, run) for name, said in {OURS: sure, SUSPECTS: either, **others}.items()},
         accusing=_by_code(last, run.bad, ACCUSED),
         suspecting=_by_code(last, run.bad, SUSPECTED),
         layer=layer,
@@ -131,11 +131,13 @@ def _by_code(findings: Iterable[Finding], bad: frozenset[str], how: str) -> dict
     return {code: sorted(clients) for code, clients in sorted(found.items())}
 
 
-def _over_rounds(said: Mapping[int, frozenset[str]]) -> Named:
+def _over_rounds(said: Mapping[int, frozenset[str]], run: Played) -> Named:
+    """A bad client that was named before it was struck was named by chance: what counts is from then on."""
     first: dict[str, int] = {}
     for number in sorted(said):
         for client in said[number]:
-            first.setdefault(client, number)
+            if number >= min(run.struck.get(client, (0,))):
+                first.setdefault(client, number)
     return Named(tuple(sorted(said[max(said)])) if said else (), first)
 
 
