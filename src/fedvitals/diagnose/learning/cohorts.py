@@ -10,6 +10,7 @@ from fedvitals.diagnose.robust import TO_SIGMA
 SICK = 1.5  # the cohort's median loss, as a multiple of its least so far, from which on nobody is accused
 UNWELL = 1.15  # and the same after an update that outweighed all others was averaged in
 WILD = 5.0  # such an update: as a multiple of the cohort's median norm
+LEAPT = 1.5  # times the first step's loss: then the second says more of the step than of the model
 SMALLEST = 4  # clients in a cohort, below which its median says little about the others
 
 
@@ -41,9 +42,20 @@ def spread_of(away: Floats) -> float:
 
 
 def received_losses(chart: Chart) -> Floats:
-    """Of each participation, the loss of the model it received on its own rows, as nearly as it is known."""
-    table = chart.participations
-    return np.where(np.isnan(table.first_loss), table.loss, table.first_loss)
+    """Of each participation, the loss of the model it received on its own rows, as nearly as it is known: the mean of its
+    first two steps, or the very first where the second leapt already."""
+    return chart.shared(_received_losses)
+
+
+def _received_losses(chart: Chart) -> Floats:
+    table, updates = chart.participations, chart.updates
+    found = np.where(np.isnan(table.first_loss), table.loss, table.first_loss)
+    if updates is None or updates.losses.shape[1] < 2:
+        return found
+    first, second = updates.losses[:, 0].astype(np.float64), updates.losses[:, 1]
+    like = (second <= LEAPT * first) & (second >= first / LEAPT)
+    leapt = (updates.loss_steps[:, 0] == 0) & np.isfinite(first) & ~like & (table.steps > 1)
+    return np.where(leapt, first, found)
 
 
 def finite_update(chart: Chart) -> Bools:

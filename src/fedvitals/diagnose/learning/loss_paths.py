@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Floats, Ints
-from fedvitals.diagnose.learning.cohorts import received_losses
 from fedvitals.diagnose.learning.rates import step_losses
 
 BEFORE = 4  # participations that say what is usual
@@ -33,7 +32,7 @@ def _paths(chart: Chart, rows: Ints) -> Floats:
     """[rows, steps]: logarithms of the losses over the loss on receipt."""
     losses = chart.shared(step_losses)[rows, FROM_STEP:]
     with np.errstate(divide="ignore", invalid="ignore"):
-        first = np.log(received_losses(chart)[rows])[:, None]
+        first = np.log(chart.participations.first_loss[rows])[:, None]
         paths: Floats = np.log(np.maximum(losses, LEAST_LOSS)) - first
     return paths
 

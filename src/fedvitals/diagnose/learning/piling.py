@@ -10,7 +10,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Floats
 from fedvitals.diagnose.learning.cohorts import received_losses
-from fedvitals.diagnose.learning.rates import rates
+from fedvitals.diagnose.learning.rates import loss_jumps, rates
 from fedvitals.diagnose.learning.report import short, times
 from fedvitals.diagnose.robust import median
 from fedvitals.vocabulary import JSONObject
@@ -20,6 +20,8 @@ ABOVE = 1.5  # the configured rate: plain SGD does not get there while the loss 
 LINEAR = 0.5  # slope of log norm over log step: sums of like gradients have 1, plain ones 0 or less
 LEAST_SAMPLES = 3  # sampled steps of a participation that make a slope
 LEAST_SEEN = 4  # participations
+GROWN = math.log(1.3)  # a loss that grows on its way makes gradients grow, and updates long, by itself
+OFTEN = 0.25  # of the participations must be free of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,11 @@ def growth(chart: Chart) -> Floats:
 def of_run(chart: Chart) -> Piled | None:
     """What shows that most clients' gradients pile up, if anything does. Only participations whose loss fell are asked:
     where it rises, gradients grow by themselves."""
-    fell = chart.participations.last_loss < received_losses(chart)
+    if not len(chart.participations):
+        return None
+    fell = (chart.participations.last_loss < received_losses(chart)) & ~(loss_jumps(chart) > GROWN)
+    if fell.mean() < OFTEN:
+        return None
     return _by_growth(chart, fell) or _by_configured_rate(chart, fell)
 
 

@@ -29,6 +29,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Ints
 from fedvitals.diagnose.learning.cohorts import against_cohort, finite_update, received_losses, well
+from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.missing_zero_grad import piled
 from fedvitals.diagnose.learning.rates import (
     NEARLY_NONE,
@@ -42,19 +43,21 @@ from fedvitals.diagnose.learning.rates import (
     step_losses,
 )
 from fedvitals.diagnose.learning.report import finding, short, times
-from fedvitals.diagnose.robust import threshold
-from fedvitals.diagnose.rule import Sight, WrittenRule
+from fedvitals.diagnose.robust import median, threshold
+from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run
 FAR = math.log(20.0)  # more than an order of magnitude: what "far too high" means
 FAR_ALONE = math.log(30.0)  # and where nothing but the length speaks
 DOUBLED = math.log(2.0)  # a loss that doubles inside a participation: the steps undo what they learn
+LEAPT = math.log(1.5)  # by half, for most clients of a round at once
 GROWN = math.log(1.3)  # a loss that grows at all, where only one is known after the first step
 LONGER = math.log(3.0)  # than the cohort's updates: a rate is judged by a first gradient, which may be small by chance
 FIVEFOLD = math.log(5.0)
 OVERFLOWS = 10.0  # times the loss that the run began with
 RISEN = 1.2  # the second half of a participation over its loss on receipt
+NOT_LEARNT = 0.8  # of the loss that the run began with
 MANY_ROUNDS = 0.2  # share of the rounds, at least two, in which most clients' losses must rise
 
 
@@ -76,11 +79,18 @@ def _wild(chart: Chart) -> Bools:
     jumped = (chart.shared(early_jumps) > DOUBLED) | ((table.steps == 2) & (jumps > GROWN))
     single = (table.steps <= 1) & (rate.low_away > FAR_ALONE)
     overflown = blamed(chart, _overflown(chart))
-    surely = chart.shared(well) & ~_other_inputs(chart) & ((long & (jumped | single)) | overflown)
+    calm = ~_most_leap(chart)
+    surely = calm & chart.shared(well) & ~_other_inputs(chart) & ((long & (jumped | single)) | overflown)
     for pile in chart.shared(piled):  # piled gradients end as long as a rate far too high; FL414 names those
         surely &= (table.client != pile.client) | (table.attempt < pile.place)
     guilty = np.isin(table.client, table.client[surely])
     return surely | (guilty & (long | overflown))
+
+
+def _most_leap(chart: Chart) -> Bools:
+    """Participations in rounds in which most clients' losses leap: then it is nobody's own rate."""
+    sharp = (chart.shared(early_jumps) > DOUBLED) | _overflown(chart)
+    return sharp & ~blamed(chart, sharp)
 
 
 def _other_inputs(chart: Chart) -> Bools:
@@ -137,19 +147,23 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
     late = np.fmax(chart.shared(late_losses), floor)
     overflown = _overflown(chart) & np.isfinite(losses)
     rising = (late > RISEN * np.fmax(losses, floor)) | overflown
+    sharp = (jumps > LEAPT) | overflown
     counted = (np.isfinite(losses) & ~np.isnan(chart.shared(late_losses))) | overflown
     bad = [n for n, rows in chart.cohorts if counted[rows].sum() > 1 and rising[rows].sum() * 2 > counted[rows].sum()]
     looked = sum(bool(counted[rows].sum() > 1) for _, rows in chart.cohorts)
-    if len(bad) < max(2, MANY_ROUNDS * looked):
+    leapt = [n for n, rows in chart.cohorts if (sharp[rows] & counted[rows]).sum() * 2 > max(counted[rows].sum(), 2)]
+    bad = sorted({*bad, *leapt})
+    if len(bad) < max(2, MANY_ROUNDS * looked) and not (leapt and _never_learnt(chart)):
         return
     share = float(rising[counted].mean())
-    worst = float(np.exp(np.nanmedian(jumps[rising]))) if np.isfinite(jumps[rising]).any() else math.nan
+    worst = float(np.exp(median(jumps[(rising | sharp) & np.isin(chart.participations.round, bad)])))
+    lasting = "; the model has not learnt since" if _never_learnt(chart) else ""
     yield finding(
         RULE,
         Severity.CRITICAL,
         Grade.ACCUSED,
-        f"the loss rose inside the clients' own training in {share:.0%} of {int(counted.sum())} participations (in {len(bad)} "
-        f"of {looked} rounds for most clients), typically to {times(worst)} its start: the learning rate is too high for all",
+        f"most clients' losses rose inside their own training in {len(bad)} of {looked} rounds (first in round {bad[0]}), "
+        f"typically to {times(worst)} their start{lasting}: the learning rate is too high for all",
         {"rising_ratio": short(share), "rounds": len(bad), "of_rounds": looked, "typical_jump_ratio": short(worst)},
         (
             Action("lower the learning rate (train.lr) to a third or a tenth", safe=False),
@@ -157,6 +171,15 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
         ),
         rounds=bad,
     )
+
+
+def _never_learnt(chart: Chart) -> bool:
+    """The loss is still nearly what it was before the first step: leaps that are got over are no matter."""
+    try:
+        values = learning_curve(chart, 2).finite.values
+    except CannotSee:
+        return False
+    return len(values) > 1 and bool(np.median(values[-3:]) > NOT_LEARNT * values[0])
 
 
 RULE = WrittenRule(

@@ -1,0 +1,57 @@
+"""Slow convergence.
+
+Sees: a loss that falls steadily all through the run and is, at the end, still above two thirds of where it began: at the
+pace of the last half, as many rounds again would not bring it to half.
+
+Matters: nothing is broken; it is only far from done. More rounds, or larger steps, would bring more than any repair.
+
+Evidence: the loss at the start and the end, the fall a round, rounds to half at that pace.
+
+False alarms: it is information, never more. It asks for a fall that Mann and Kendall's test sees at one in a thousand.
+
+Do: more rounds, a higher learning rate, more epochs a round, server momentum.
+
+Papers: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.learning.curves import learning_curve, trend
+from fedvitals.diagnose.learning.report import finding, short
+from fedvitals.diagnose.robust import slope
+from fedvitals.diagnose.rule import WrittenRule
+from fedvitals.vocabulary import Action, Finding, Grade, Severity
+
+LEAST = 10  # rounds
+FALLS = -3.09  # Mann and Kendall's score, one-sided at one in a thousand
+FAR = 2 / 3  # of the loss at the start
+
+
+def _look(chart: Chart) -> Iterator[Finding]:
+    curve = learning_curve(chart, LEAST).finite
+    if len(curve) < LEAST or trend(curve.values) > FALLS:
+        return
+    start, end = float(curve.values[0]), curve.level(-3, None)
+    half = len(curve) // 2
+    pace = -slope(curve.rounds[half:].astype(float), curve.values[half:])
+    if not end > FAR * start > 0 or not pace > 0:
+        return
+    missing = (end - start / 2) / pace
+    if missing < len(curve):
+        return
+    yield finding(
+        RULE,
+        Severity.INFO,
+        Grade.ACCUSED,
+        f"the {curve.of} falls steadily but slowly, from {start:.4g} to {end:.4g} in {len(curve)} rounds; at the pace of the "
+        f"last half it takes {missing:.0f} more to half of the start",
+        {"start": short(start), "end": short(end), "fall_a_round": short(pace), "rounds_to_half": short(missing)},
+        (Action("more rounds, a higher learning rate or more epochs a round", safe=False),),
+        rounds=curve.rounds[curve.rounds >= 0],
+    )
+
+
+RULE = WrittenRule(code="FL406", name="slow convergence", page=__doc__ or "", look=_look)
