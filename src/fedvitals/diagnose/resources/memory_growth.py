@@ -11,8 +11,8 @@ memory is full, and the chance of it.
 
 False alarms: at most one run in a hundred by chance. What libraries load and allocators keep grows at first and then
 no more: growth must add 3% to the process's memory for a client, 10% for a run, and go on to the end. Peaks are the
-kernel's count since the process began: growth below an earlier peak is not seen, and of several workers only the
-leading one is.
+kernel's count since the process began, and a child begins with its parent's: growth below an earlier peak is not seen,
+and of several workers only the leading one is.
 
 Do: look for what is kept from round to round: losses with their graphs (`loss` instead of `loss.item()`), lists of
 batches, caches, hooks that are never removed. With a client named, look at its code first.
@@ -42,7 +42,7 @@ from fedvitals.diagnose.trends import trend
 from fedvitals.diagnose.writing import size, times, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
-STEPS = (1e6, 4e6)  # bytes: above what a heap grows by when it grows at all
+STEPS = (4e6, 1e6)  # bytes: above what a heap grows by when it grows at all
 LEAST_MARKS = 2  # memory that grew stays grown: there are no bad moments
 MATTERS = 0.03  # of the process's memory, for one client
 RUN_MATTERS = 0.10  # and for a run

@@ -10,8 +10,9 @@ account, in how many of its participations it was so slow, how often nobody took
 
 False alarms: at most one run in a hundred by the persistence test (each participation is marked as slow against what
 its steps and rows take; chance is how often others are), and the factor must lie beyond the spread of the clients' own
-medians. In a federation of mixed devices half of the clients may be slow by nature: then none is named. Times of one
-process that trains client after client carry the machine's noise, which can hide a straggler with few participations.
+medians. In a federation of mixed devices half of the clients may be slow by nature: then none is named. Measured times
+carry the machine's noise, which can hide a straggler with few participations; there it must also have been the longest
+in half of them.
 
 Do: look at the client's computer. Let rounds end without the last ones (`over_select`, `deadline_s`), train
 asynchronously, or give slow clients fewer epochs (FedProx allows that).
@@ -36,6 +37,7 @@ from fedvitals.diagnose.writing import between, seconds, times, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FACTORS = (2.0, 3.0, 5.0)  # slow, in noise of growing height; at twice the time the others idle for half of it
+HOLDS = 0.5  # of its slow participations must be the longest of their rounds
 RATE = 0.01
 
 
@@ -54,8 +56,14 @@ def _look(chart: Chart) -> Iterator[Finding]:
                 best[streak.client] = streak
     least = _natural(chart, slow)
     for streak in sorted(best.values(), key=lambda one: one.chance):
-        if median(slow[streak.seen]) > least:
+        if median(slow[streak.seen]) > least and _matters(chart, streak):
             yield _finding(chart, streak, slow)
+
+
+def _matters(chart: Chart, streak: Streak) -> bool:
+    """Measured times are noisy, small work the more so: there, nobody is a straggler who does not hold up rounds."""
+    reckoned = chart.run.environment.get("clock") == "virtual" or chart.participations.attributed[streak.rows].all()
+    return bool(reckoned) or held(chart, streak.rows) >= HOLDS * len(streak.rows)
 
 
 def _natural(chart: Chart, slow: Floats) -> float:
