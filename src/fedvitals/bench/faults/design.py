@@ -23,7 +23,7 @@ from fedvitals.faults.registry import BY_KIND
 from fedvitals.randomness import stream
 
 Row = dict[str, Any]
-Levels = dict[str, Sequence[Any]]
+Levels = Mapping[str, Sequence[Any]]
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
 LOUD = (
     "sign-flip",
@@ -70,13 +70,13 @@ def quick() -> list[Cell]:
     found = [Cell("digits", "dirichlet-1.0", 10, fault=kind, bad=_bad(kind, "1"), from_round=5) for kind in kinds]
     found.append(Cell("synthetic", "iid", 30, 0.5, "sign-flip", bad="3"))
     found.append(Cell("digits", "iid", 30, 1.0, "label-flip", bad="20%"))
-    found += [Cell("digits", partition, 10, share) for partition in PARTITIONS[:4] for share in SHARES]
-    return [cell for cell in found if not why_not(cell)]
+    healthy = [Cell("digits", partition, 10, share) for partition in PARTITIONS[:4] for share in SHARES]
+    return [cell for cell in _dealt((found, healthy)) if not why_not(cell)]
 
 
 def covering(levels: Levels, exists: Callable[[Row], bool], seed: int) -> Iterator[Row]:
     """Rows in which every pair of levels that can meet does, the rows that cover most pairs first."""
-    random = stream(seed, "bench design")
+    random, exists = stream(seed, "bench design"), _remembering(exists)
     left = dict.fromkeys(pair for pair in _pairs(levels) if _possible(pair, levels, exists, random))
     while left:
         anchors = list(left)
@@ -174,10 +174,27 @@ def _grown(
         allowed = [level for level in levels[name] if exists({**row, name: level})]
         if not allowed:
             return {}
-        gains = [sum(pair in left for pair in _met(_ordered({**row, name: level}, levels))) for level in allowed]
+        gains = [_gain(row, (name, level), left) for level in allowed]
         best = [level for level, gain in zip(allowed, gains, strict=True) if gain == max(gains)]
         row[name] = best[random.integers(len(best))]
     return _ordered(row, levels)
+
+
+def _gain(row: Row, new: tuple[str, Any], left: Mapping[Pair, None]) -> int:
+    """Uncovered pairs of this level with what the row has; a pair stands in the order of the levels: either way round."""
+    return sum((one, new) in left or (new, one) in left for one in row.items()) if left else 0
+
+
+def _remembering(exists: Callable[[Row], bool]) -> Callable[[Row], bool]:
+    known: dict[frozenset[tuple[str, Any]], bool] = {}
+
+    def remembered(row: Row) -> bool:
+        key = frozenset(row.items())
+        if key not in known:
+            known[key] = exists(row)
+        return known[key]
+
+    return remembered
 
 
 def _ordered(row: Row, levels: Levels) -> Row:

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from fedvitals.bench.faults.design import LOUD, LOUD_FLIP_PARTITIONS, QUIET
 from fedvitals.bench.faults.judging import Line
-from fedvitals.faults.data import DataFault
+from fedvitals.faults.fault import DataFault, UpdateFault
 from fedvitals.faults.registry import BY_KIND
-from fedvitals.faults.update import UpdateFault
 
 LEAST_HIT = 0.2  # share of a client's rows below which a flip of some classes is too little to ask for
 IN_TRAINING = frozenset({"exploding-lr", "tiny-lr", "frozen-layer", "missing-zero-grad"})

@@ -1,4 +1,8 @@
-"""`fedvitals bench NAME`: the measurements behind our claims. A bench is a module of `fedvitals.bench` with a `run`."""
+"""`fedvitals bench NAME`: the measurements behind our claims.
+
+A bench is a module of `fedvitals.bench` with a `run`, or a package that exports one. Options beyond `--quick` go to the
+benches whose `run` has an argument of that name; others refuse them.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,33 @@ examples = (
     "fedvitals bench                      # which there are",
     "fedvitals bench startup",
     "fedvitals bench startup --quick --json | jq '.rows[].value'",
+    "fedvitals bench faults --minutes 60  # goes on where it was stopped",
+    "fedvitals bench faults --minutes 0 --write docs",
 )
+OPTIONS = ("minutes", "data", "tuning", "results", "redo", "write")  # what only some benches take
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bench", metavar="NAME", nargs="?", help="which one; without it, the list of all")
     parser.add_argument("--quick", action="store_true", help="fewer repeats: to see that it works, not to quote")
+    parser.add_argument("--minutes", metavar="N", type=_minutes, help="faults: begin nothing after so many minutes")
+    parser.add_argument("--data", metavar="FOLDER", help="faults: where the data sets are (default: ../shared/data)")
+    parser.add_argument("--tuning", action="store_true", help="faults: only what rules may be developed on")
+    parser.add_argument("--results", metavar="FILE", help="faults: where results are kept (default: in .bench)")
+    parser.add_argument("--redo", action="store_true", help="faults: play again what other rules have judged")
+    parser.add_argument("--write", metavar="FOLDER", help="faults: make its page and picture in this documentation")
     add_json(parser)
+
+
+def _minutes(text: str) -> float:
+    """A number of minutes, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes from 0 up")
+    return value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         raise FedvitalsError(f"there is no bench {args.bench!r}{nearest(args.bench, list(known))}")
     if not args.json:
         say(f"{args.bench}: measuring; this machine should be idle ...")
-    rows = _measured(args.bench, quick=args.quick)
+    rows = _measured(args.bench, args)
     if args.json:
         print_json({"bench": args.bench, "rows": [row_document(row) for row in rows]})
     else:
@@ -50,10 +74,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(bench: str, *, quick: bool) -> Sequence[Row]:
+def _measured(bench: str, args: argparse.Namespace) -> Sequence[Row]:
     from importlib import import_module
+    from inspect import signature
 
-    rows: Sequence[Row] = import_module(f"fedvitals.bench.{bench}").run(quick=quick)
+    measure = import_module(f"fedvitals.bench.{bench}").run
+    given = {option: getattr(args, option) for option in OPTIONS if getattr(args, option) not in (None, False)}
+    for option in given:
+        if option not in signature(measure).parameters:
+            raise FedvitalsError(f"bench {bench} takes no --{option}")
+    rows: Sequence[Row] = measure(quick=args.quick, **given)
     return rows
 
 
@@ -63,12 +93,13 @@ def benches() -> dict[str, str]:
 
     import fedvitals.bench
 
+    folder = Path(str(fedvitals.bench.__file__)).parent
     found = {}
-    for path in sorted(Path(str(fedvitals.bench.__file__)).parent.glob("*.py")):
+    for path in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")]):
         question = _question(path.read_text(encoding="utf-8"))
         if question is not None:
-            found[path.stem] = question
-    return found
+            found[path.parent.name if path.stem == "__init__" else path.stem] = question
+    return dict(sorted(found.items()))
 
 
 def _question(source: str) -> str | None:
@@ -76,7 +107,9 @@ def _question(source: str) -> str | None:
     import ast
 
     tree = ast.parse(source)
-    if not any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body):
+    made = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    exported = {one.asname for node in tree.body if isinstance(node, ast.ImportFrom) for one in node.names}
+    if "run" not in made | exported:
         return None
     return (ast.get_docstring(tree) or "").partition("\n")[0].rstrip(".")
 

@@ -1,0 +1,106 @@
+"""Lines of results -> the rows that the command prints: each claim with its value, its spread and its goal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from fedvitals.bench.faults import scores
+from fedvitals.bench.faults.groups import hit_enough, in_update, loud_groups, quiet_groups
+from fedvitals.bench.faults.judging import OURS, SUSPECTS, Line
+from fedvitals.bench.faults.problems import PROBLEMS
+from fedvitals.bench.faults.scores import Share
+from fedvitals.bench.table import Row
+
+OTHERS = ("FedDebug", "FLDetector", "multi-krum", "tutorials")
+WAYS = (OURS, SUSPECTS, *OTHERS)
+RECALL_GOAL, PRECISION_GOAL, FALSE_ALARM_GOAL = 0.99, 0.98, 0.01
+TWICE, TEN_TIMES = 2, 10  # participations
+
+
+def summary(lines: Sequence[Line]) -> list[Row]:
+    """All rows there is something to say in."""
+    rows = [*_loud(lines), *_duplicates(lines), *_quiet(lines), *_places(lines), *_clean(lines), *_beside(lines)]
+    return [row for row in rows if not math.isnan(row.value)]
+
+
+def share_row(case: str, measure: str, share: Share, goal: float | None = None, *, at_least: bool = True) -> Row:
+    return Row(case, f"{measure} (of {share.of})", share.value, *share.band, "share", goal, at_least)
+
+
+def _loud(lines: Sequence[Line]) -> Iterator[Row]:
+    for number, (name, some) in enumerate(loud_groups(lines).items()):
+        case, tally = f"loud faults {name}", scores.tally(some)
+        yield share_row(case, "recall", tally.recall, None if number else RECALL_GOAL)
+        yield share_row(case, "precision", tally.precision, None if number else PRECISION_GOAL)
+        yield share_row(case, "found within two participations", scores.found_within(some, TWICE))
+        yield share_row(case, "right rule", scores.right_rule(some))
+
+
+def _duplicates(lines: Sequence[Line]) -> Iterator[Row]:
+    some = [line for line in lines if line.cell.fault == "duplicate"]
+    tally = scores.tally(some)
+    yield share_row("duplicates, as pairs", "recall", tally.recall)
+    yield share_row("duplicates, as pairs", "precision", tally.precision)
+
+
+def _quiet(lines: Sequence[Line]) -> Iterator[Row]:
+    for name, some in quiet_groups(lines).items():
+        case = f"quiet fault: {name}"
+        accused = scores.found_within(some, TEN_TIMES, OURS, hit_enough)
+        yield share_row(case, "accused within ten participations", accused)
+        either = scores.found_within(some, TEN_TIMES, SUSPECTS, hit_enough)
+        yield share_row(case, "accused or suspect within ten participations", either)
+
+
+def _places(lines: Sequence[Line]) -> Iterator[Row]:
+    yield share_row("numeric faults", "right layer", scores.right_place(lines, "layer"))
+    yield share_row("numeric faults", "right step", scores.right_place(lines, "step"))
+    yield share_row("slow server", "found", scores.server_found(lines))
+
+
+def _clean(lines: Sequence[Line]) -> Iterator[Row]:
+    for name, some in clean_groups(lines).items():
+        yield share_row(name, "runs with an accusation", scores.runs_naming(some), FALSE_ALARM_GOAL, at_least=False)
+        yield share_row(name, "runs with an accusation after some round", scores.runs_naming_ever(some))
+        yield share_row(name, "runs with an accused or suspect client", scores.runs_naming(some, SUSPECTS))
+    for what, words in (("accusing", "warns"), ("suspecting", "suspects")):
+        for code, share in scores.runs_by_rule(lines, what).items():
+            yield share_row("clean runs, by rule", f"{code} {words}", share)
+
+
+def clean_groups(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """Clean runs: all, on data never used in development, and those whose clients differ most."""
+    clean = [line for line in lines if line.cell.clean]
+    return {
+        "clean runs": clean,
+        "clean runs, data sets never used in development": [
+            line for line in clean if PROBLEMS[line.cell.problem].reserved
+        ],
+        "clean runs, dirichlet 0.1 and natural": [
+            line for line in clean if line.cell.partition in ("dirichlet-0.1", "natural")
+        ],
+    }
+
+
+def _beside(lines: Sequence[Line]) -> Iterator[Row]:
+    """F1 over the same cells: faults that show in updates, which is all that the others look at."""
+    some = [line for line in lines if in_update(line)]
+    for way in WAYS:
+        tally = scores.tally(some, way)
+        yield Row("faults in updates, all cells", f"F1, {way}", tally.f1, tally.f1, tally.f1, "F1")
+    for partition, cells in feddebug_marks(lines).items():
+        for way in (OURS, "FedDebug"):
+            tally = scores.tally(cells, way)
+            yield share_row(f"one client's labels flipped, {partition}", f"found, {way}", tally.recall)
+
+
+def feddebug_marks(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """FedDebug's own circumstances, by partition: one client whose labels are all wrong, all clients every round."""
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        cell = line.cell
+        same = (cell.fault, cell.strength, cell.bad, cell.share) == ("label-flip", "default", "1", 1.0)
+        if same and cell.from_round == 0 and cell.partition != "natural":
+            found.setdefault(cell.partition, []).append(line)
+    return dict(sorted(found.items(), key=lambda item: (item[0] != "iid", -float(item[0].partition("-")[2] or 0))))
