@@ -11,7 +11,7 @@ Matters: the client trains with a momentum of one: it overshoots, swings, and ou
 Evidence: steps, the factor that piling would give and the one seen, the score of the change, how unusual its losses'
 way was, growth of the sampled gradients.
 
-False alarms: the leap must lie between a third and five quarters of what piling gives (on a logarithmic scale), beyond the
+False alarms: the leap must lie between a third and seven fifths of what piling gives (on a logarithmic scale), beyond the
 score that one of the run's clients would pass by chance in one of a thousand runs, and begin in a round whose model is
 well. A client whose learning rate was raised by just that factor looks the same. With one or two steps a participation
 there is nothing, or next to nothing, to pile up: not seen.
@@ -42,12 +42,13 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run
 LEAST_STEPS = 2
-LEAST, MOST = 0.35, 1.25  # of what piling gives, on a logarithmic scale
+LEAST, MOST = 0.35, 1.4  # of what piling gives, on a logarithmic scale
 LEAST_TWO = 0.6  # of it with two steps, where piling gives half as much again only
 AMBIGUOUS_STEPS = 6  # from here on a plain factor (a scaled update) of five is inside these bounds too
 OTHER_WAY = 2.0  # then the losses must lie this many times further from their usual way than the others' do
 LONGER = 0.6  # of the leap must show in the update's length: the rest is what its first gradient happened to be
 DOUBLED = math.log(2.0)
+SOON = 3  # participations after which swings may show
 NOISE = 0.05  # of a logarithm of a rate: clients with one batch an epoch show none at all
 
 
@@ -85,7 +86,7 @@ def _piled(chart: Chart) -> Iterator[Pile]:
     shift, leap = change.shift, _leaps(own, change.split)
     longer = _leaps(in_order(chart, rate.longer), change.split)
     limit = threshold(len(chart.clients) * max(away.shape[1], 1), FALSE_ALARMS)
-    above = _at(own, change.split) > rate.top + NOISE  # plain steps do not get there
+    above = _at(own - in_order(chart, rate.top), change.split) > NOISE  # plain steps do not get there
     least = np.where(steps < 3, LEAST_TWO, LEAST) * expected
     fits = above & (shift > least) & (leap > least) & (longer > LONGER * leap)
     healthy = chart.shared(well)
@@ -93,8 +94,10 @@ def _piled(chart: Chart) -> Iterator[Pile]:
         rows = chart.histories[client]
         place = int(change.split[client])
         way = _way(chart, int(client), place)
-        jumped = chart.shared(early_jumps)[rows[place]] > DOUBLED  # at once: its rate is too high (FL412)
-        swings = chart.shared(loss_jumps)[rows[place]] > DOUBLED  # a momentum of one may run away
+        jumps, early = chart.shared(loss_jumps), chart.shared(early_jumps)
+        soon = rows[place : place + SOON]
+        jumped = early[rows[place]] > DOUBLED  # at once: its rate is too high (FL412)
+        swings = bool(((jumps[soon] > DOUBLED) & ~(early[soon] > DOUBLED)).any())  # a momentum of one may run away
         plausible = leap[client] < MOST * expected[client] or swings
         sure = plausible and (steps[client] < AMBIGUOUS_STEPS or way > OTHER_WAY or swings)
         if healthy[rows[place]] and not jumped and sure:

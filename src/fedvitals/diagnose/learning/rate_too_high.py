@@ -152,8 +152,9 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
     bad = [n for n, rows in chart.cohorts if counted[rows].sum() > 1 and rising[rows].sum() * 2 > counted[rows].sum()]
     looked = sum(bool(counted[rows].sum() > 1) for _, rows in chart.cohorts)
     leapt = [n for n, rows in chart.cohorts if (sharp[rows] & counted[rows]).sum() * 2 > max(counted[rows].sum(), 2)]
-    bad = sorted({*bad, *leapt})
-    if len(bad) < max(2, MANY_ROUNDS * looked) and not (leapt and _never_learnt(chart)):
+    if len(bad) < max(2, MANY_ROUNDS * looked):
+        bad = sorted({*bad, *leapt}) if leapt and _never_learnt(chart) else []
+    if not bad:
         return
     share = float(rising[counted].mean())
     worst = float(np.exp(median(jumps[(rising | sharp) & np.isin(chart.participations.round, bad)])))

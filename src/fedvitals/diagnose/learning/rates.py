@@ -35,7 +35,7 @@ class Rates:
 
     log: Floats
     away: Floats  # from the cohort's median
-    top: float  # the highest median of a round: about the true rate, which shrinking gradients hide later
+    top: Floats  # the highest median of a round so far: about the true rate, which shrinking gradients hide later
     low: Floats
     low_away: Floats
     high_away: Floats
@@ -60,7 +60,7 @@ def rates(chart: Chart) -> Rates:
     return Rates(
         log=estimates[0],
         away=away,
-        top=float(np.nanmax(medians)) if np.isfinite(medians).any() else np.nan,
+        top=np.fmax.accumulate(medians) if len(medians) else medians,  # rows come in the order of the rounds
         low=estimates[1],
         low_away=low_away,
         high_away=high_away,
