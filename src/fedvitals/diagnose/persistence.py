@@ -8,7 +8,6 @@ tail, so it errs on the side of silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,18 +38,32 @@ def streaks(
 ) -> list[Streak]:
     """Clients that are marked beyond chance, surest first. `seen` are the rows that could be judged; `least` marks are
     needed; `comparisons` counts how many such questions the rule asks."""
-    client = chart.participations.client
-    count = len(chart.clients)
-    hits = np.bincount(client[marked & seen], minlength=count)
-    looks = np.bincount(client[seen], minlength=count)
-    usual = _usual(hits, looks)
-    found = [
-        streak
-        for one in np.flatnonzero(hits >= least).tolist()
-        for streak in _of_client(chart, one, marked, seen, float(usual[one]), least, comparisons)
-        if streak.chance <= RATE
-    ]
+    client, count = chart.participations.client, len(chart.clients)
+    order = np.lexsort((chart.participations.attempt, client))
+    order = order[seen[order]]
+    whose, hit = client[order], marked[order]
+    usual = _usual(np.bincount(whose[hit], minlength=count), np.bincount(whose, minlength=count))
+    ends = np.searchsorted(whose, np.arange(count), side="right")
+    begins = np.flatnonzero(hit)
+    before: Ints = np.cumsum(hit, dtype=np.int64) - hit
+    owner = whose[begins]
+    left = np.append(before, int(hit.sum()))[ends[owner]] - before[begins]
+    chances = tail(left, ends[owner] - begins, usual[owner])
+    chances *= count * np.bincount(owner, minlength=count)[owner] * comparisons
+    found = []
+    for place in _surest(owner, np.where(left >= least, chances, np.inf)).tolist():
+        own = int(owner[place])
+        rows = order[begins[place] : ends[own]]
+        found.append(Streak(own, rows[marked[rows]], rows, float(usual[own]), float(chances[place])))
     return sorted(found, key=lambda streak: streak.chance)
+
+
+def _surest(owner: Ints, chances: Floats) -> Ints:
+    """For each client that is beyond chance at any beginning, the place of its surest one."""
+    places = np.flatnonzero(chances <= RATE)
+    places = places[np.lexsort((places, chances[places], owner[places]))]
+    _, first = np.unique(owner[places], return_index=True)
+    return places[first]
 
 
 def _usual(hits: Ints, looks: Ints) -> Floats:
@@ -65,27 +78,10 @@ def _usual(hits: Ints, looks: Ints) -> Floats:
     return usual
 
 
-def _of_client(
-    chart: Chart, client: int, marked: Bools, seen: Bools, usual: float, least: int, comparisons: int
-) -> Iterator[Streak]:
-    rows = chart.histories[client]
-    rows = rows[seen[rows]]
-    hit = marked[rows]
-    begins = np.flatnonzero(hit)
-    left: Ints = np.cumsum(hit[::-1], dtype=np.int64)[::-1][begins]
-    of = len(rows) - begins
-    bounds = tail(left, of, usual)
-    enough = left >= least
-    best = int(np.flatnonzero(enough)[np.argmin(bounds[enough])])
-    chance = float(bounds[best]) * len(chart.clients) * len(begins) * comparisons
-    tail_rows = rows[begins[best] :]
-    yield Streak(client, tail_rows[marked[tail_rows]], tail_rows, usual, min(chance, 1.0))
-
-
-def tail(hits: Ints | Floats, of: Ints | Floats, usual: float) -> Floats:
+def tail(hits: Ints | Floats, of: Ints | Floats, usual: float | Floats) -> Floats:
     """Chernoff's bound on the chance of at least so many hits, each with probability `usual`."""
     share = np.clip(np.asarray(hits, float) / np.maximum(of, 1), 0.0, 1.0)
-    usual = min(max(usual, 1e-12), 1 - 1e-12)
+    usual = np.clip(usual, 1e-12, 1 - 1e-12)
     with np.errstate(divide="ignore", invalid="ignore"):
         up = np.where(share > 0, share * np.log(share / usual), 0.0)
         down = np.where(share < 1, (1 - share) * np.log((1 - share) / (1 - usual)), 0.0)

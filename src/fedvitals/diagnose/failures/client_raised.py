@@ -41,7 +41,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     groups: dict[tuple[str, str, str], list[Failure]] = {}
     for one in of_clients(chart, Kind.RAISED):
         groups.setdefault(cause(one), []).append(one)
-    taken_part = Counter(chart.names(chart.participations.client))
+    taken_part = Counter({name: len(rows) for name, rows in zip(chart.clients, chart.histories, strict=True)})
     for causes in groups.values():
         yield _finding(causes, taken_part)
 

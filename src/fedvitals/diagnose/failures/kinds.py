@@ -55,7 +55,11 @@ def about_memory(failure: Failure) -> bool:
 
 def of_clients(chart: Chart, *kinds: Kind) -> list[Failure]:
     """The failures of clients that are of these kinds."""
-    return [one for one in chart.failures if one.client is not None and kind_of(one) in kinds]
+    return [one for one, kind in chart.shared(_kinds) if kind in kinds]
+
+
+def _kinds(chart: Chart) -> list[tuple[Failure, Kind]]:
+    return [(one, kind_of(one)) for one in chart.failures if one.client is not None]
 
 
 def cause(failure: Failure) -> tuple[str, str, str]:

@@ -46,12 +46,11 @@ def _look(chart: Chart) -> Iterator[Finding]:
 
 def _usual(version: Ints, received: Ints, known: Bools) -> Ints:
     """For each row the model that most clients of its version received; -1 for who is alone with a version."""
-    order = np.lexsort((received, version))
-    order = order[known[order]]
-    pairs, counts = np.unique(np.stack([version[order], received[order]]), axis=1, return_counts=True)
+    width = int(received.max()) + 1
+    pairs, counts = np.unique(version[known] * width + received[known], return_counts=True)
     best: dict[int, tuple[int, int]] = {}
     heard: dict[int, int] = {}
-    for one, model, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+    for one, model, count in zip((pairs // width).tolist(), (pairs % width).tolist(), counts.tolist(), strict=True):
         best[one] = max(best.get(one, (0, -1)), (count, model))
         heard[one] = heard.get(one, 0) + count
     values = np.array([best[one][1] if heard[one] > 1 else -1 for one in sorted(best)])
@@ -64,8 +63,8 @@ def _nobody_agrees(version: Ints, received: Ints, known: Bools) -> Bools:
     """Rows of versions for which no two clients had the same model."""
     rows = np.flatnonzero(known)
     versions, place, heard = np.unique(version[rows], return_inverse=True, return_counts=True)
-    pairs = np.unique(np.stack([place, received[rows]]), axis=1)
-    different = np.bincount(pairs[0], minlength=len(versions))
+    width = int(received.max()) + 1
+    different = np.bincount(np.unique(place * width + received[rows]) // width, minlength=len(versions))
     found = np.zeros(len(known), bool)
     found[rows] = ((different == heard) & (heard > 1))[place]
     return found

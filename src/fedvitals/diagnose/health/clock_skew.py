@@ -61,9 +61,9 @@ def _look(chart: Chart) -> Iterator[Finding]:
 def _error(chart: Chart) -> Floats:
     """The estimate halves the ways out and back: it can be wrong by what lies between the round's start and its own."""
     starts = {one.number: one.start_ns / 1e9 for one in chart.rounds}
-    table = chart.participations
-    began = np.array([starts.get(number, np.nan) for number in table.round.tolist()])
-    error: Floats = np.maximum(table.start_s - began, 0.0)
+    error = np.full(len(chart.participations), np.nan)
+    for number, rows in chart.cohorts:
+        error[rows] = np.maximum(chart.participations.start_s[rows] - starts.get(number, np.nan), 0.0)
     return error
 
 

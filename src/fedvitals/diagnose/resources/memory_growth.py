@@ -32,11 +32,12 @@ from fedvitals.diagnose.resources.process_memory import (
     APART,
     Growth,
     by_round,
+    known_peaks,
     limit_bytes,
     presence,
     shared_growth,
 )
-from fedvitals.diagnose.robust import median
+from fedvitals.diagnose.robust import slope
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.trends import trend
 from fedvitals.diagnose.writing import size, times, write
@@ -55,7 +56,7 @@ RIVAL = 0.1  # the runner-up must be ten times less likely to be it
 
 def _look(chart: Chart) -> Iterator[Finding]:
     growth = chart.shared(shared_growth)
-    alone = np.isin(chart.participations.executor, APART) & (chart.participations.peak_memory_bytes > 0)
+    alone = np.isin(chart.participations.executor, APART) & known_peaks(chart)
     if not len(growth.rows) and not alone.any():
         raise CannotSee("no memory of clients was recorded")
     found = list(_of_shared(chart, growth)) if len(growth.rows) > 1 else []
@@ -168,18 +169,18 @@ def _alone(chart: Chart, rows: Ints) -> Iterator[Finding]:
             yield _own_process(chart, client, own, peaks, rise.slope)
 
 
-def _own_process(chart: Chart, client: int, rows: Ints, peaks: Floats, slope: float) -> Finding:
+def _own_process(chart: Chart, client: int, rows: Ints, peaks: Floats, each: float) -> Finding:
     name = chart.clients[client]
     return write(
         RULE,
         Severity.WARNING,
         f"client {name}'s memory grew from {size(float(peaks[0]))} to {size(float(peaks[-1]))} over "
-        f"{times(len(rows), 'participation')}, {size(slope)} each",
+        f"{times(len(rows), 'participation')}, {size(each)} each",
         grade=Grade.ACCUSED,
         rounds=chart.participations.round[rows].tolist(),
         clients=[name],
         evidence={
-            "bytes_a_participation": slope,
+            "bytes_a_participation": each,
             "bytes": float(peaks[-1] - peaks[0]),
             "first_bytes": float(peaks[0]),
             "last_bytes": float(peaks[-1]),
@@ -197,7 +198,7 @@ def _of_run(chart: Chart, growth: Growth) -> Iterator[Finding]:
     marks = peak[np.linspace(0, len(peak) - 1, STRETCHES + 1).astype(int)]
     if np.any(np.diff(marks) < LEAST_STRETCH * peak[0]):
         return
-    each = median(np.diff(marks)) * STRETCHES / (len(peak) - 1)
+    each = slope(numbers.astype(float), peak)
     yield write(
         RULE,
         Severity.WARNING,

@@ -29,9 +29,16 @@ class Growth:
 def shared_growth(chart: Chart) -> Growth:
     """Of the processes that several clients share."""
     table = chart.participations
-    rows = np.flatnonzero((table.peak_memory_bytes > 0) & ~np.isin(table.executor, APART))
+    rows = np.flatnonzero(known_peaks(chart) & ~np.isin(table.executor, APART))
     peak = np.maximum.accumulate(table.peak_memory_bytes[rows])
     return Growth(rows, np.diff(peak, prepend=peak[:1]), peak)
+
+
+def known_peaks(chart: Chart) -> Bools:
+    """Participations whose peak is a number of bytes."""
+    peaks = chart.participations.peak_memory_bytes
+    known: Bools = np.isfinite(peaks) & (peaks > 0)
+    return known
 
 
 def by_round(chart: Chart, growth: Growth) -> tuple[Ints, Floats, Floats]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
 from fedvitals.diagnose.persistence import LEAST_MARKS, Streak
+from fedvitals.diagnose.robust import Numbers
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome
 
 LOAD, TRAIN, WAIT = (CLIENT_PHASES.index(name) for name in ("load", "train", "wait"))
@@ -16,6 +17,7 @@ TRANSFERS = [CLIENT_PHASES.index("download"), CLIENT_PHASES.index("upload")]
 FINISHED = (Outcome.USED.value, Outcome.LATE.value, Outcome.REJECTED.value)
 LEAST_COHORT = 3  # below that the median of a round is one of the two
 REWEIGHTINGS = 5
+MOST_FITTED = 2_000  # participations, evenly taken: three numbers need no more
 LEAST_RECKONED = 2  # marks of a client, where times are reckoned and carry no noise
 
 
@@ -69,29 +71,32 @@ def slowness(chart: Chart) -> Floats:
 def expected(took: Floats, work: Floats) -> Floats:
     """The time that the columns of `work` explain: the nonnegative weights with the least relative error, found over
     all choices of columns (there are three) by reweighted least squares, so that slow ones do not set the measure."""
+    some = slice(None, None, -(-len(took) // MOST_FITTED))
     best, error = np.full(len(took), float(np.median(took))), np.inf
     for count in range(1, work.shape[1] + 1):
-        for chosen in combinations(range(work.shape[1]), count):
-            fitted = _fitted(took, work[:, list(chosen)])
-            if fitted is None:
+        for chosen in map(list, combinations(range(work.shape[1]), count)):
+            weights = _weights(took[some], work[some, chosen])
+            if weights is None:
                 continue
-            off = float(np.median(np.abs(np.log(took / fitted))))
+            fitted: Floats = (work[:, chosen] @ weights).astype(np.float64)
+            if np.any(fitted <= 0):
+                continue
+            off = float(np.median(np.abs(np.log(took[some] / fitted[some]))))
             if off < error * 0.98:  # a further column must earn its place
                 best, error = fitted, off
     return best
 
 
-def _fitted(took: Floats, work: Floats) -> Floats | None:
-    weight = 1 / took
+def _weights(took: Floats, work: Floats) -> Numbers | None:
+    """None where some would be negative, or give a time that is."""
+    trust = 1 / took
     for _ in range(REWEIGHTINGS):
-        solution = np.linalg.lstsq(work * weight[:, None], took * weight, rcond=None)[0]
-        if np.any(solution < 0) or not np.any(solution > 0):
+        weights: Numbers = np.linalg.lstsq(work * trust[:, None], took * trust, rcond=None)[0]
+        fitted = work @ weights
+        if np.any(weights < 0) or np.any(fitted <= 0):
             return None
-        fitted: Floats = work @ solution
-        if np.any(fitted <= 0):
-            return None
-        weight = 1 / np.sqrt(np.maximum(np.abs(took - fitted), 1e-3 * fitted) * fitted)
-    return fitted
+        trust = 1 / np.sqrt(np.maximum(np.abs(took - fitted), 1e-3 * fitted) * fitted)
+    return weights
 
 
 def _work(chart: Chart, rows: Bools) -> Floats:

@@ -54,7 +54,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
             known = best.get(streak.client)
             if known is None or streak.chance < known.chance:
                 best[streak.client] = streak
-    least = _natural(chart, slow)
+    least = _natural(chart, slow) if best else 0.0
     for streak in sorted(best.values(), key=lambda one: one.chance):
         if median(slow[streak.seen]) > least and _matters(chart, streak):
             yield _finding(chart, streak, slow)

@@ -1,0 +1,97 @@
+"""FL201, FL204: clients that compute or load far longer than their work takes elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from charted import Clock, diagnosed, found, looped
+
+from fedvitals.diagnose.timing.spent import expected
+from fedvitals.run import Run
+
+
+def worked(
+    compute: Callable[[int, int], float], load: Callable[[int, int], float] = lambda number, client: 0.0
+) -> Callable[[Run, Clock], None]:
+    """Eight clients over 16 rounds; each takes as long as the functions of round and client say."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        for number in range(16):
+            with run.round(number) as rnd:
+                for client in range(8):
+                    with rnd.client(client, samples=10 * (client + 1)) as c:
+                        with c.phase("load"):
+                            clock.go_on(load(number, client))
+                        with c.phase("train"):
+                            clock.go_on(compute(number, client))
+
+    return loop
+
+
+def noisy(number: int, client: int) -> float:
+    """Proportional to the rows, give or take a third."""
+    return (client + 1) * (1 + 0.3 * float(np.sin(37.0 * number + 11.0 * client)))
+
+
+def test_a_straggler_is_slow_for_its_rows(tmp_path: Path) -> None:
+    """From its round on, with the factor, the others' times, what it was before, and the rounds it held up."""
+    chart = looped(
+        tmp_path, worked(lambda number, client: noisy(number, client) * (4 if client == 6 and number > 5 else 1))
+    )
+    (one,) = found(chart, "FL201")
+    assert (one.clients, one.rounds) == (("6",), tuple(range(6, 16)))
+    assert one.evidence["factor"] == pytest.approx(4, rel=0.4)
+    assert one.evidence["factor_before"] == pytest.approx(1, rel=0.4)
+    assert one.evidence["held_up"] == 10
+
+
+def test_more_rows_make_no_straggler(tmp_path: Path) -> None:
+    """Eight times the rows take eight times as long."""
+    assert found(looped(tmp_path, worked(noisy)), "FL2") == ()
+
+
+def test_a_bad_moment_makes_no_straggler(tmp_path: Path) -> None:
+    """Twice ten times as long is the machine's doing."""
+    chart = looped(
+        tmp_path, worked(lambda number, client: noisy(number, client) * (10 if number == client and client < 2 else 1))
+    )
+    assert found(chart, "FL201") == ()
+
+
+def test_one_client_alone_cannot_be_slow(tmp_path: Path) -> None:
+    """There is nobody to compare it with."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        for number in range(5):
+            with run.round(number) as rnd, rnd.client("only"):
+                clock.go_on(1.0)
+
+    assert "FL201" in diagnosed(looped(tmp_path, loop), "FL201").not_observable
+
+
+def test_a_client_that_waits_for_its_data(tmp_path: Path) -> None:
+    """Loading is no slow computing: it has its own finding, with both times."""
+    chart = looped(tmp_path, worked(noisy, lambda number, client: 12.0 if client == 1 and number > 3 else 0.1))
+    (one,) = found(chart, "FL201", "FL204")
+    assert (one.code, one.clients, min(one.rounds)) == ("FL204", ("1",), 4)
+    assert one.evidence["load_s"] == pytest.approx(12.0)
+
+
+def test_everybody_waits_for_data(tmp_path: Path) -> None:
+    """Then it is the run's, and no client is named."""
+    (one,) = found(looped(tmp_path, worked(noisy, lambda number, client: 30.0)), "FL204")
+    assert one.clients == ()
+    assert one.evidence["load_s"] > one.evidence["compute_s"]
+
+
+def test_expected_times_are_not_set_by_the_slow() -> None:
+    """With a constant, steps and rows at hand, the true weights come out although one in five is ten times slower."""
+    generator = np.random.default_rng(2)
+    steps = generator.integers(1, 40, 200).astype(float)
+    work = np.stack([np.ones(200), steps, generator.integers(8, 900, 200).astype(float)], axis=1)
+    took = 0.01 + 0.002 * steps
+    slow = took * np.where(np.arange(200) % 5 == 0, 10, 1)
+    np.testing.assert_allclose(expected(slow, work), took, rtol=0.05)
