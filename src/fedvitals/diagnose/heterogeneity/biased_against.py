@@ -1,22 +1,22 @@
 """Global model biased against some clients.
 
 Sees: the evaluations of the global model on clients' own rows: clients whose error lies above everybody's by more than
-their number of rows explains (a binomial tail, corrected for the number of clients), and is at least twice everybody's, in the
-last two rounds in which clients were judged.
+their number of rows explains (a binomial tail, corrected for the number of clients), and is at least twice everybody's,
+in the last two rounds in which clients were judged.
 
 Matters: the model is good on average and of no use to these clients: their data are unlike the rest, or they hardly
 took part.
 
 Evidence: accuracy and rows of each such client, the overall accuracy, the tail's probability, how often it took part.
 
-False alarms: one in a hundred runs that treat all clients alike. Unequal data make honest differences, and early rounds do:
-it is information, and a warning where the model is good for everybody else (an error below a tenth) and wrong on most of
-that client's rows.
+False alarms: one in a hundred runs that treat all clients alike. Unequal data make honest differences, and early rounds
+do: it is information, and a warning where the model is good for everybody else (an error below a tenth) and wrong on
+most of that client's rows.
 
 Do: let these clients take part more often, weigh them more, personalise (fine-tune on their rows), look at their data.
 
-Papers: Mohri, Sivek and Suresh 2019, Agnostic federated learning (arXiv:1902.00146); Li et al. 2020, Fair resource allocation
-in federated learning (arXiv:1905.10497).
+Papers: Mohri, Sivek and Suresh 2019, Agnostic federated learning (arXiv:1902.00146); Li et al. 2020, Fair resource
+allocation in federated learning (arXiv:1905.10497).
 """
 
 from __future__ import annotations
@@ -55,12 +55,16 @@ def _look(chart: Chart) -> Iterator[Finding]:
     overall, errors = 1 - final.overall(), 1 - final.accuracies[places]
     names = tuple(final.clients[place] for place in places)
     grave = overall < GOOD and len(last) == ROUNDS and bool((errors > MOSTLY_WRONG).any())
-    told = [f"{name} {1 - error:.0%} of {final.samples[place]} rows" for name, error, place in zip(names, errors, places, strict=True)]
+    told = [
+        f"{name} {1 - error:.0%} of {final.samples[place]} rows"
+        for name, error, place in zip(names, errors, places, strict=True)
+    ]
     yield finding(
         RULE,
         Severity.WARNING if grave else Severity.INFO,
         Grade.ACCUSED if grave else Grade.SUSPECT,
-        f"the global model is right on {1 - overall:.0%} of all clients' rows, but for {len(names)} of {len(final.clients)} far less: "
+        f"the global model is right on {1 - overall:.0%} of all clients' rows, but for {len(names)} of "
+        f"{len(final.clients)} far less: "
         f"{listed(told)}",
         {
             "overall_accuracy": short(1 - overall),

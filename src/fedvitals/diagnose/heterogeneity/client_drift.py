@@ -1,16 +1,16 @@
 """Client drift.
 
 Sees: clients whose updates of the same round pull apart. The length of the averaged step over the typical length of an
-update (1: all alike; one over the root of the cohort's size: no more alike than chance) and the median cosine of an update
-to the others' mean; and how both went over the run.
+update (1: all alike; one over the root of the cohort's size: no more alike than chance) and the median cosine of an
+update to the others' mean; and how both went over the run.
 
 Matters: what each client learns is undone by the others; rounds bring little, and more epochs a round make it worse.
 
 Evidence: cosine and step at first and last, the ratio expected by chance, epochs.
 
-False alarms: updates that disagree are the rule when a run has converged, and usual with one-sided data. So it is information,
-and a warning only when updates have no direction in common (cosine at or below that of chance in the last half) while the loss
-does not fall any more and is not low either.
+False alarms: updates that disagree are the rule when a run has converged, and usual with one-sided data. So it is
+information, and a warning only when updates have no direction in common (cosine at or below that of chance in the last
+half) while the loss does not fall any more and is not low either.
 
 Do: fewer epochs or steps a round, a proximal term (train.proximal), a server that averages more, SCAFFOLD.
 
@@ -19,6 +19,7 @@ Papers: Karimireddy et al. 2020, SCAFFOLD (arXiv:1910.06378); Li et al. 2020, Fe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -34,7 +35,6 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 LEAST = 8  # rounds
 SMALLEST = 4  # clients a round
 APART = 0.25  # cosine to the others' mean, below which more is across than along
-FALLEN = 0.5  # of the cosine of the first rounds
 FALLS = -1.645  # Mann and Kendall's score, one-sided at one in twenty
 SHORT = 0.5  # of the loss at the start
 
@@ -65,7 +65,7 @@ def agreement(chart: Chart) -> Agreement:
 def _moved(chart: Chart) -> dict[int, float]:
     """How far the global model moved in each round: the next version's distance from it."""
     models = sorted(chart.models, key=lambda one: one.version)
-    return {now.round: after.drift_last for now, after in zip(models, models[1:], strict=False)}
+    return {now.round: after.drift_last for now, after in itertools.pairwise(models)}
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
@@ -74,19 +74,22 @@ def _look(chart: Chart) -> Iterator[Finding]:
         raise CannotSee(f"it takes {LEAST} rounds of {SMALLEST} clients whose updates' angles are known")
     third = max(len(seen.rounds) // 3, 1)
     began, ends = median(seen.cosines[:third]), median(seen.cosines[-third:])
-    if not (ends < APART and (ends < FALLEN * began or began < APART)):
+    curve_stands, learnt = _stands(chart)
+    if not ends < APART or (learnt and began >= APART):  # who has learnt has little left to agree on
         return
-    curve_stands = _stands(chart)
     by_chance = 1 / np.sqrt(max(median(seen.sizes), 1.0))
     grave = curve_stands and ends <= 0
     step = median(seen.steps[-third:])
     epochs = median(chart.participations.epochs)
-    step_text = f"; the averaged step is {step:.0%} of an update (chance gives {by_chance:.0%})" if np.isfinite(step) else ""
+    step_text = (
+        f"; the averaged step is {step:.0%} of an update (chance gives {by_chance:.0%})" if np.isfinite(step) else ""
+    )
     yield finding(
         RULE,
         Severity.WARNING if grave else Severity.INFO,
         Grade.ACCUSED if grave else Grade.SUSPECT,
-        f"clients pull apart: an update's cosine to the others went from {began:.2f} in the first rounds to {ends:.2f} in the "
+        f"clients pull apart: an update's cosine to the others went from {began:.2f} in the first rounds to "
+        f"{ends:.2f} in the "
         f"last{step_text}" + (f", with {epochs:.0f} epochs a round" if np.isfinite(epochs) else ""),
         {
             "cosine_first": short(began),
@@ -103,13 +106,15 @@ def _look(chart: Chart) -> Iterator[Finding]:
     )
 
 
-def _stands(chart: Chart) -> bool:
+def _stands(chart: Chart) -> tuple[bool, bool]:
+    """Whether the loss has stopped to fall while it is high, and whether it is low."""
     try:
         curve = learning_curve(chart, LEAST).finite
     except CannotSee:
-        return False
+        return False, False
     half = curve.values[len(curve) // 2 :]
-    return len(half) > 2 and trend(half) > FALLS and bool(np.median(half) > SHORT * curve.values[0])
+    high = len(half) > 2 and bool(np.median(half[-3:]) > SHORT * curve.values[0])
+    return high and trend(half) > FALLS, not high
 
 
 RULE = WrittenRule(

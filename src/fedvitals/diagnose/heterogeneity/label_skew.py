@@ -4,14 +4,14 @@ Sees: which units of the last layer a client's updates push up, beside its cohor
 rows raise the units of the labels that it holds and lower the others. No data are needed. The spread between clients is
 compared with the spread of the same client from round to round.
 
-Matters: skewed labels make clients drift, swings with few clients a round, and models biased against rare labels. It also
-explains why an honest client looks odd: rules about integrity allow for it.
+Matters: skewed labels make clients drift, swings with few clients a round, and models biased against rare labels. It
+also explains why an honest client looks odd: rules about integrity allow for it.
 
 Evidence: how many times larger the spread between clients is than one client's own; for the most one-sided clients, the
 units they push up.
 
-False alarms: it is information. Noise alone makes a ratio near one; five is asked, with at least four clients seen three
-times each.
+False alarms: it is information. Noise alone makes a ratio near one; five is asked, with at least four clients seen
+three times each.
 
 Do: more clients a round, fewer epochs, a proximal term; weigh or choose clients so that a round holds all labels.
 
@@ -32,6 +32,9 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 CLIENTS, TIMES = 4, 3  # seen so often, at least
 RATIO = 5.0  # between clients over within
+SIDED = (
+    0.15  # spread over the units of a typical client's pushes, as shares of an update: below it, rows are nearly alike
+)
 MOST_NAMED = 5
 PUSHED = 1.0  # standard deviation over the units above the client's mean
 
@@ -43,9 +46,9 @@ def _look(chart: Chart) -> Iterator[Finding]:
         raise CannotSee(f"it takes {CLIENTS} clients with {TIMES} updates each to see which units they push")
     between = float(means.var(axis=0, ddof=1).sum())
     ratio = between / within if within > 0 else 0.0
-    if ratio < RATIO:
-        return
     sides = means.std(axis=1)
+    if ratio < RATIO or np.median(sides) < SIDED:
+        return
     order = np.argsort(-sides)[:MOST_NAMED]
     named = {chart.clients[clients[one]]: _units(means[one]) for one in order}
     told = "; ".join(f"client {name} units {', '.join(map(str, units))}" for name, units in named.items())
@@ -53,9 +56,15 @@ def _look(chart: Chart) -> Iterator[Finding]:
         RULE,
         Severity.INFO,
         Grade.SUSPECT,
-        f"clients push different units of the last layer, {ratio:.0f} times more than chance: their labels are not alike "
+        f"clients push different units of the last layer, {ratio:.0f} times more than chance: their labels are "
+        f"not alike "
         f"(most one-sided: {told})",
-        {"between_to_within_ratio": short(ratio), "clients": len(clients), "pushed_units": named},
+        {
+            "between_to_within_ratio": short(ratio),
+            "spread": short(float(np.median(sides))),
+            "clients": len(clients),
+            "pushed_units": named,
+        },
         (
             Action("more clients a round (train.clients_per_round), fewer epochs", safe=False),
             Action("a proximal term: train.proximal = 0.01", safe=False),

@@ -1,15 +1,15 @@
 """Unfair worst decile.
 
-Sees: the accuracies of the global model on clients' own rows: the mean of the worst tenth against the median, where it lies
-further below than the rows' chance explains; and whether that distance grows from one such evaluation to the next.
+Sees: the accuracies of the global model on clients' own rows: the mean of the worst tenth against the median, where it
+lies further below than the rows' chance explains; and whether that distance grows from one such evaluation to the next.
 
 Matters: an average hides whom a model does not serve. The worst tenth is what these users get.
 
 Evidence: mean of the worst tenth, median, their distance now and before, what chance gives, the clients.
 
-False alarms: with few rows a client some are bad by chance: the distance is compared with that of as many clients of the
-same accuracy and the same rows (normal approximation, the tenth's expected mean), twice over. Unequal
-data make honest differences, so it is information; FL503 names the clients whom a good model fails.
+False alarms: with few rows a client some are bad by chance: the distance is compared with that of as many clients of
+the same accuracy and the same rows (normal approximation, the tenth's expected mean), twice over. Unequal data make
+honest differences, so it is information; FL503 names the clients whom a good model fails.
 
 Do: weigh or choose the worst clients more (q-FedAvg, agnostic FL), fine-tune for them, look at their data.
 
@@ -52,7 +52,8 @@ def _look(chart: Chart) -> Iterator[Finding]:
         RULE,
         Severity.INFO,
         Grade.SUSPECT,
-        f"the worst tenth of {len(last.clients)} clients has a mean accuracy of {middle - gap:.0%}, the median client {middle:.0%} "
+        f"the worst tenth of {len(last.clients)} clients has a mean accuracy of {middle - gap:.0%}, the median "
+        f"client {middle:.0%} "
         f"(chance gives {middle - _by_chance(last):.0%}): {listed(names)}",
         {
             "worst_decile_accuracy": short(middle - gap),

@@ -1,8 +1,8 @@
 """Bad initialisation.
 
 Sees: the first global model. A matrix before the last that is zero or constant, so that its units stay copies of each
-other; weights whose scale is far from one over the square root of their inputs, together with what comes of it: a loss on
-receipt far above that of guessing, or one that does not move; a first model whose matrices do not move at all in the
+other; weights whose scale is far from one over the square root of their inputs, together with what comes of it: a loss
+on receipt far above that of guessing, or one that does not move; a first model whose matrices do not move at all in the
 first round.
 
 Matters: what the first model lacks, training does not bring: dead or identical units stay so, saturated ones hardly
@@ -11,14 +11,14 @@ move.
 Evidence: for each such layer its standard deviation times the square root of its inputs (about 0.6 for torch's default,
 1 for LeCun's, 1.4 for He's), the loss of the first model, that of guessing.
 
-False alarms: a model that goes on from an earlier training is judged alike: its loss is not far above guessing. A zero last
-matrix, or a model of one matrix, is healthy and left out. A scale that does no harm (normalisation layers repair it) is
-not reported.
+False alarms: a model that goes on from an earlier training is judged alike: its loss is not far above guessing. A zero
+last matrix, or a model of one matrix, is healthy and left out. A scale that does no harm (normalisation layers repair
+it) is not reported.
 
 Do: the framework's default initialisation, He's for ReLU, Glorot's for tanh; check that no code overwrites it.
 
-Papers: Glorot and Bengio 2010, Understanding the difficulty of training deep feedforward neural networks; He et al. 2015
-(arXiv:1502.01852).
+Papers: Glorot and Bengio 2010, Understanding the difficulty of training deep feedforward neural networks; He et al.
+2015 (arXiv:1502.01852).
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def _alike(first: ModelBlock, layers: tuple[Layer, ...], chosen: list[int], scal
         return None
     names = tuple(layers[number].name for number in same)
     zero = all(size[number] == 0 for number in same)
-    what = f"all weights of {listed(names)} are {'zero' if zero else 'the same'} in the first model: their units stay alike"
+    alike = "zero" if zero else "the same"
+    what = f"all weights of {listed(names)} are {alike} in the first model: their units stay alike"
     return _Fault("zero" if zero else "constant", names, what, scales)
 
 
@@ -140,7 +141,11 @@ def _found(fault: _Fault, began: float, guess: float | None) -> Finding:
             "first_loss": short(began),
             "guessing": short(guess) if guess is not None else None,
         },
-        (Action("the framework's default initialisation, or He's (kaiming) for ReLU and Glorot's for tanh", safe=False),),
+        (
+            Action(
+                "the framework's default initialisation, or He's (kaiming) for ReLU and Glorot's for tanh", safe=False
+            ),
+        ),
         rounds=(0,),
         layers=fault.layers,
     )

@@ -15,8 +15,8 @@ LEAST_BEFORE, LEAST_AFTER = 2, 3  # participations on each side of a split
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
     """For each client: where its history is best split (its first participation after), by how much the mean moves
-    there, and that in standard deviations. The noise comes from successive differences, so a shift does not hide itself.
-    """
+    there, and that in standard deviations. The noise comes from successive differences, so a shift does not hide
+    itself."""
 
     split: Ints
     shift: Floats
@@ -46,4 +46,4 @@ def _noise(histories: Floats, floor: float) -> Floats:
     steps = np.abs(np.diff(histories, axis=1))
     with np.errstate(all="ignore"):
         typical = np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else 0.0 for row in steps])
-    return np.maximum(TO_SIGMA * typical / np.sqrt(2), floor)
+    return np.asarray(np.maximum(TO_SIGMA * typical / np.sqrt(2), floor))

@@ -42,8 +42,8 @@ def spread_of(away: Floats) -> float:
 
 
 def received_losses(chart: Chart) -> Floats:
-    """Of each participation, the loss of the model it received on its own rows, as nearly as it is known: the mean of its
-    first two steps, or the very first where the second leapt already."""
+    """Of each participation, the loss of the model it received on its own rows, as nearly as it is known: the mean
+    of its first two steps, or the very first where the second leapt already."""
     return chart.shared(_received_losses)
 
 

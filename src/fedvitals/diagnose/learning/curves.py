@@ -74,8 +74,8 @@ def received(chart: Chart) -> Curve:
 
 
 def learning_curve(chart: Chart, least: int) -> Curve:
-    """The evaluation loss with, before it, the loss on receipt of the first model; the clients' losses where nothing was
-    evaluated. CannotSee where fewer than `least` rounds are known."""
+    """The evaluation loss with, before it, the loss on receipt of the first model; the clients' losses where nothing
+    was evaluated. CannotSee where fewer than `least` rounds are known."""
     judged, own = chart.shared(evaluated), chart.shared(received)
     if len(judged) >= least:
         first = own.values[:1] if len(own) and own.rounds[0] <= judged.rounds[0] else np.empty(0)
@@ -97,7 +97,8 @@ def chance(chart: Chart) -> float | None:
 
 
 def trend(values: Floats) -> float:
-    """Mann and Kendall's test: how many standard deviations the order of the values lies from no trend; up is above 0."""
+    """Mann and Kendall's test: how many standard deviations the order of the values lies from no trend; up is above
+    0."""
     if len(values) > MOST_COMPARED:
         values = values[np.linspace(0, len(values) - 1, MOST_COMPARED).astype(int)]
     count = len(values)

@@ -38,7 +38,7 @@ class Depths:
 
     @property
     def known(self) -> Bools:
-        return np.isfinite(self.sizes).all(axis=1)
+        return np.asarray(np.isfinite(self.sizes).all(axis=1))
 
 
 def depths(chart: Chart) -> Depths | None:

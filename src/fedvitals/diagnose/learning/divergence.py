@@ -1,9 +1,9 @@
 """Divergence.
 
 Sees: a loss that leaves where it had come to and does not return: the evaluation's, or the clients' on receipt where
-nothing is evaluated. The last rounds lie above the best by more than half of all progress made, by a quarter of the best
-at least, and by more than the series' own noise; or it was above twice its beginning for three rounds; or it is not finite any
-more.
+nothing is evaluated. The last rounds lie above the best by more than half of all progress made, by a quarter of the
+best at least, and by more than the series' own noise; or it was above twice its beginning for three rounds; or it is
+not finite any more.
 
 Matters: the model gets worse by training. What comes after is lost.
 
@@ -69,7 +69,9 @@ def _clients_agree(chart: Chart, curve: Curve) -> bool:
     if curve.of == own.of or len(own.finite) < LEAST:
         return True
     values = own.finite.values
-    return bool(np.median(values[-LAST:]) > NOTABLE * values.min()) or _blew_up(own.finite) or len(own.finite) < len(own)
+    return (
+        bool(np.median(values[-LAST:]) > NOTABLE * values.min()) or _blew_up(own.finite) or len(own.finite) < len(own)
+    )
 
 
 def _since(curve: Curve) -> int:
@@ -80,7 +82,9 @@ def _found(curve: Curve, place: int, end: float) -> Finding:
     known = curve.values[np.isfinite(curve.values)]
     best, start = float(known.min()) if len(known) else np.nan, float(curve.values[0])
     since = int(curve.rounds[min(place, len(curve) - 1)])
-    why = f"the {curve.of} rose from {best:.4g} at its best to {end:.4g} (it began at {start:.4g}), from round {since} on"
+    why = (
+        f"the {curve.of} rose from {best:.4g} at its best to {end:.4g} (it began at {start:.4g}), from round {since} on"
+    )
     if not np.isfinite(end):
         why = f"the {curve.of} is {end} from round {since} on; its best was {best:.4g}, it began at {start:.4g}"
     return finding(

@@ -82,8 +82,8 @@ def _number(chart: Chart, name: str) -> int | None:
 
 
 def _read_off(samples: Floats, passes: Floats) -> int | None:
-    """The batch size with which most participations' steps are ceil(rows / size): rows / steps <= size < rows / (steps -
-    1) for each. The size that most of these intervals hold; None when too few agree."""
+    """The batch size with which most participations' steps are ceil(rows / size): rows / steps <= size < rows /
+    (steps - 1) for each. The size that most of these intervals hold; None when too few agree."""
     pairs, counts = np.unique(np.stack([samples, passes], axis=1), axis=0, return_counts=True)
     whole = pairs[:, 1] == np.rint(pairs[:, 1])
     pairs, counts = pairs[whole], counts[whole]
@@ -105,8 +105,10 @@ def _of_client(chart: Chart, client: int, mine: Bools, kept: Bools, size: int) -
     others = len(np.unique(table.client[kept & (table.client != client)]))
     name = chart.clients[client]
     why = (
-        f"client {name} has {rows:.0f} rows and takes {steps:.0f} steps of {size} in {epochs:.0f} epochs; with its last, "
-        f"smaller batch of {left:.0f} it would be {np.ceil(rows / size) * epochs:.0f}. {others} other clients keep theirs"
+        f"client {name} has {rows:.0f} rows and takes {steps:.0f} steps of {size} in {epochs:.0f} epochs; with "
+        f"its last, "
+        f"smaller batch of {left:.0f} it would be {np.ceil(rows / size) * epochs:.0f}. {others} other clients "
+        f"keep theirs"
     )
     return finding(
         RULE,
@@ -135,7 +137,8 @@ def _of_everybody(chart: Chart, dropped: Bools, size: int) -> Finding:
         RULE,
         Severity.INFO,
         Grade.CERTAIN,
-        f"all {count} clients whose rows do not divide by the batch size {size} leave out their last batch: {share:.0%} of "
+        f"all {count} clients whose rows do not divide by the batch size {size} leave out their last batch: "
+        f"{share:.0%} of "
         "their rows an epoch",
         {"batch_size": size, "clients": count, "left_out_ratio": short(share)},
         (Action("drop_last = False in the clients' loaders, if it is not meant", safe=False),),

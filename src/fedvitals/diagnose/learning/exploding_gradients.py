@@ -8,9 +8,9 @@ Matters: steps become a matter of luck; the next thing seen is a loss that jumps
 
 Evidence: the median norm at first and at its largest, in which round; the ratio across depth.
 
-False alarms: medians over clients, so that one client (FL412) does not make it; the factors are ones that no healthy run
-comes near (norms fall, or grow a few times while a model is still finding its way). A loss that falls all the same takes
-it down to information.
+False alarms: medians over clients, so that one client (FL412) does not make it; the factors are ones that no healthy
+run comes near (norms fall, or grow a few times while a model is still finding its way). A loss that falls all the same
+takes it down to information.
 
 Do: clip gradients (train.clip = 1.0), a lower learning rate, normalisation layers, another initialisation.
 
@@ -47,8 +47,9 @@ def _look(chart: Chart) -> Iterator[Finding]:
     top = int(np.nanargmax(np.where(np.isfinite(by_round), by_round, -1.0)))
     if began > 0 and by_round[top] > GROWS * began and top >= FIRST:
         number = chart.cohorts[top][0]
-        why = f"clients' {seen.of} grew to {times(by_round[top] / began)} what they were in the first rounds (in round {number})"
-        yield _found(chart, seen, why, {"growth_ratio": short(by_round[top] / began)}, [number], ())
+        grew = by_round[top] / began
+        why = f"clients' {seen.of} grew to {times(grew)} what they were in the first rounds (in round {number})"
+        yield _found(chart, seen, why, {"growth_ratio": short(grew)}, [number], ())
         return
     yield from _across(chart, seen)
 

@@ -79,7 +79,7 @@ def _of_clients(chart: Chart, alone: Bools) -> Iterator[Finding]:
         mine = np.flatnonzero((table.client == client) & updates.present)
         rows = mine[alone[mine].any(axis=1)]
         since = mine[table.round[mine] >= table.round[rows[0]]]
-        hit = alone[rows].any(axis=0)
+        hit = np.asarray(alone[rows].any(axis=0))
         # Now and then, or only on a sick model: units that were not reached, not a layer that was left out.
         if len(rows) * 2 <= len(since) or not chart.shared(well)[rows].any():
             continue

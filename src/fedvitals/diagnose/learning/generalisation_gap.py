@@ -8,8 +8,8 @@ Matters: the model learns the clients' rows by heart. Later rounds make it worse
 Evidence: the evaluation's best and last loss, the clients' loss at those rounds, and the ratio at the end.
 
 False alarms: losses on receipt are the global model's, before any local training, so clients with one-sided data do not
-look overfitted by drifting. The rise is asked to be a twentieth of the best, six times the noise, and seen as a trend by Mann
-and Kendall's test at one in a thousand. A gap without a rise is information.
+look overfitted by drifting. The rise is asked to be a twentieth of the best, six times the noise, and seen as a trend
+by Mann and Kendall's test at one in a thousand. A gap without a rise is information.
 
 Do: stop at the best round (fedvitals keeps every model), fewer epochs, weight decay, dropout, more rows.
 
@@ -47,31 +47,35 @@ def _look(chart: Chart) -> Iterator[Finding]:
     falls = trained < float(np.median(own.values[: max(best, 1) + 1][-LAST:]))
     ratio = end / trained if trained > 0 else np.inf
     if rose and falls:
-        yield _found(judged, own, best, end, trained, Severity.WARNING)
+        yield _found(judged, best, end, trained, Severity.WARNING)
     elif ratio > APART and end > SHORT * judged.values[0]:
-        yield _found(judged, own, best, end, trained, Severity.INFO)
+        yield _found(judged, best, end, trained, Severity.INFO)
 
 
 def _rose(judged: Curve, best: int, end: float) -> bool:
     rise, after = end - float(judged.values[best]), judged.values[best:]
-    return bool(
-        rise > (RISEN - 1) * judged.values[best] and rise > NOISES * judged.noise and trend(after) > RISES
-    )
+    return bool(rise > (RISEN - 1) * judged.values[best] and rise > NOISES * judged.noise and trend(after) > RISES)
 
 
-def _found(judged: Curve, own: Curve, best: int, end: float, trained: float, severity: Severity) -> Finding:
+def _found(judged: Curve, best: int, end: float, trained: float, severity: Severity) -> Finding:
     least, since = float(judged.values[best]), int(judged.rounds[best])
     ratio = end / trained if trained > 0 else float("inf")
-    why = f"the evaluation loss is {end:.4g}, {times(ratio)} the {trained:.4g} that the same models have on the clients' rows"
+    why = f"the evaluation loss is {end:.4g}, {times(ratio)} the {trained:.4g} of the same models on the clients' rows"
     if severity is Severity.WARNING:
-        why = f"the evaluation loss rose from {least:.4g} in round {since} to {end:.4g} while on the clients' rows it fell to "
-        why += f"{trained:.4g}: the model learns them by heart"
+        why = f"the evaluation loss rose from {least:.4g} in round {since} to {end:.4g} while on the clients' rows "
+        why += f"it fell to {trained:.4g}: the model learns them by heart"
     return finding(
         RULE,
         severity,
         Grade.ACCUSED,
         why,
-        {"best": short(least), "best_round": since, "end": short(end), "clients_loss": short(trained), "ratio": short(ratio)},
+        {
+            "best": short(least),
+            "best_round": since,
+            "end": short(end),
+            "clients_loss": short(trained),
+            "ratio": short(ratio),
+        },
         (
             Action(f"take the model of round {since}: it is kept in the run's blobs"),
             Action("fewer epochs, weight decay, dropout, or more rows", safe=False),

@@ -2,19 +2,19 @@
 
 Sees: gradients that pile up over the steps of a participation. Where several steps' gradients were sampled, their norms
 grow with the step as sums do. Where only the first was, the update: K piled steps move a client (K + 1) / 2 times as
-far as K plain ones, so its rate (update / (steps * first gradient)) leaps by that factor, against its cohort and against
-its own past, and its losses inside the participation go another way than before. Of the whole run: the same for most
-clients, against the configured learning rate.
+far as K plain ones, so its rate (update / (steps * first gradient)) leaps by that factor, against its cohort and
+against its own past, and its losses inside the participation go another way than before. Of the whole run: the same for
+most clients, against the configured learning rate.
 
 Matters: the client trains with a momentum of one: it overshoots, swings, and outweighs the others.
 
 Evidence: steps, the factor that piling would give and the one seen, the score of the change, how unusual its losses'
 way was, growth of the sampled gradients.
 
-False alarms: the leap must lie between a third and seven fifths of what piling gives (on a logarithmic scale), beyond the
-score that one of the run's clients would pass by chance in one of a thousand runs, and begin in a round whose model is
-well. A client whose learning rate was raised by just that factor looks the same. With one or two steps a participation
-there is nothing, or next to nothing, to pile up: not seen.
+False alarms: the leap must lie between a third and seven fifths of what piling gives (on a logarithmic scale), beyond
+the score that one of the run's clients would pass by chance in one of a thousand runs, and begin in a round whose model
+is well. A client whose learning rate was raised by just that factor looks the same. With one or two steps a
+participation there is nothing, or next to nothing, to pile up: not seen.
 
 Do: optimizer.zero_grad() before each backward().
 
@@ -106,15 +106,15 @@ def _piled(chart: Chart) -> Iterator[Pile]:
 
 def _leaps(histories: Floats, splits: Ints) -> Floats:
     """The first value after the split against the mean of the two before it."""
-    before = np.array([np.mean(row[max(place - 2, 0) : place]) for row, place in zip(histories, splits, strict=True)])
-    return _at(histories, splits) - before
+    before = np.array([median(row[max(place - 2, 0) : place]) for row, place in zip(histories, splits, strict=True)])
+    return np.asarray(_at(histories, splits) - before)
 
 
 def _at(histories: Floats, splits: Ints) -> Floats:
     """The first value after the split."""
     if not histories.shape[1]:
         return np.full(len(histories), np.nan)
-    return histories[np.arange(len(histories)), np.minimum(splits, histories.shape[1] - 1)]
+    return np.asarray(histories[np.arange(len(histories)), np.minimum(splits, histories.shape[1] - 1)])
 
 
 def _way(chart: Chart, client: int, place: int) -> float:
@@ -140,7 +140,8 @@ def _of_client(chart: Chart, pile: Pile) -> Finding:
         RULE,
         Severity.WARNING,
         Grade.ACCUSED,
-        f"from round {table.round[rows[0]]} on client {name}'s updates are {times(math.exp(pile.leap))} as long as before for its "
+        f"from round {table.round[rows[0]]} on client {name}'s updates are {times(math.exp(pile.leap))} as long "
+        f"as before for its "
         f"gradient and its {steps:.0f} steps, beside its cohort; gradients that pile up make {times((steps + 1) / 2)}: "
         "zero_grad() is missing",
         {

@@ -7,8 +7,8 @@ losses or gradients of its training, as an exact step or as the bracket between 
 Matters: one NaN in one update makes the averaged model NaN, and from the next round on everybody's loss and every
 evaluation with it. Nothing after that means anything.
 
-Evidence: the first round, the client, the step or its bracket, the layers, how many values, and whether the global model
-was lost by it. Clients that only received a model that was broken already are counted, not accused.
+Evidence: the first round, the client, the step or its bracket, the layers, how many values, and whether the global
+model was lost by it. Clients that only received a model that was broken already are counted, not accused.
 
 False alarms: none; the values were there. When half of a cohort or more breaks in the same round on a finite model,
 nobody is accused: what they share (learning rate, loss, precision) is at fault.
@@ -130,7 +130,9 @@ def _of_all(chart: Chart, broken: _Broken, rounds: list[int]) -> Finding:
     count, of = int(broken.own[table.round == rounds[0]].sum()), int((table.round == rounds[0]).sum())
     layers = _layers(chart, rows)
     lost = _lost_after(broken, rounds[0])
-    why = f"{count} of {of} clients broke in round {rounds[0]} on a model that was finite, so it is in what they share: "
+    why = (
+        f"{count} of {of} clients broke in round {rounds[0]} on a model that was finite, so it is in what they share: "
+    )
     why += f"client {chart.clients[table.client[first]]} {_what(chart, first, layers)}"
     return finding(
         RULE,
@@ -173,7 +175,7 @@ def _layers(chart: Chart, rows: Ints) -> tuple[str, ...]:
     updates = chart.updates
     if updates is None:
         return ()
-    hit = (updates.nonfinite[rows] > 0).any(axis=0)
+    hit = np.asarray((updates.nonfinite[rows] > 0).any(axis=0))
     return tuple(layer.name for layer, bad in zip(updates.layout.layers, hit, strict=True) if bad)
 
 
@@ -234,5 +236,7 @@ RULE = WrittenRule(
     name="non-finite values",
     page=__doc__ or "",
     look=_look,
-    explains=frozenset({"FL402", "FL403", "FL404", "FL406", "FL407", "FL409", "FL410", "FL411", "FL412", "FL503", "FL504"}),
+    explains=frozenset(
+        {"FL402", "FL403", "FL404", "FL406", "FL407", "FL409", "FL410", "FL411", "FL412", "FL503", "FL504"}
+    ),
 )

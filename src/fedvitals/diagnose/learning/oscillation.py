@@ -1,20 +1,21 @@
 """Oscillation.
 
-Sees: a loss of the global model that goes up and down from round to round without settling. Its swings, the sums of what
-it rises and what it falls in the second half of the run, are alike; a typical rise is a tenth at least of all progress
-made, and it rises in a third of the rounds or more.
+Sees: a loss of the global model that goes up and down from round to round without settling. Its swings, the sums of
+what it rises and what it falls in the second half of the run, are alike; a typical rise is a tenth at least of all
+progress made, and it rises in a third of the rounds or more.
 
 Matters: steps are too large for the place the model has come to: it jumps across what it looks for, and the round at
 which one stops decides how good it is.
 
 Evidence: how often it rises, how much, and against the progress made.
 
-False alarms: a few clients a round with one-sided data make a loss swing as well: there it is reported as
-information. Noise at the bottom of a converged run is too small against the progress to count.
+False alarms: a few clients a round with one-sided data make a loss swing as well: there it is reported as information.
+Noise at the bottom of a converged run is too small against the progress to count.
 
 Do: a lower learning rate, server momentum or a smaller server learning rate, more clients a round.
 
-Papers: Charles and Konecny 2020, On the outsized importance of learning rates in local update methods (arXiv:2007.00878).
+Papers: Charles and Konecny 2020, On the outsized importance of learning rates in local update methods
+(arXiv:2007.00878).
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def _look(chart: Chart) -> Iterator[Finding]:
         RULE,
         Severity.WARNING if whole else Severity.INFO,
         Grade.ACCUSED if whole else Grade.SUSPECT,
-        f"in rounds {rounds[0]} to {rounds[-1]} the {curve.of} rose in {rises:.0%} of the steps, typically by {swing:.3g}, "
+        f"in rounds {rounds[0]} to {rounds[-1]} the {curve.of} rose in {rises:.0%} of the steps, typically by "
+        f"{swing:.3g}, "
         f"which is {swing / progress:.0%} of all progress since the start"
         + ("" if whole else "; few clients a round may be the reason"),
         {"rising_ratio": short(rises), "typical_rise": short(swing), "progress": short(progress)},

@@ -67,7 +67,8 @@ def _by_growth(chart: Chart, fell: np.ndarray) -> Piled | None:
     typical = median(slopes)
     if len(slopes) < LEAST_SEEN or not typical > LINEAR:
         return None
-    why = f"sampled gradients grow with the step while the loss falls (as step^{typical:.2f}, in {len(slopes)} participations)"
+    seen = f"as step^{typical:.2f}, in {len(slopes)} participations"
+    why = f"sampled gradients grow with the step while the loss falls ({seen})"
     return Piled(why, {"growth": short(typical), "participations": len(slopes)})
 
 
@@ -81,14 +82,16 @@ def _by_configured_rate(chart: Chart, fell: np.ndarray) -> Piled | None:
     if len(ratios) < LEAST_SEEN or not median(ratios) > ABOVE:
         return None
     why = (
-        f"updates are typically {times(median(ratios))} as long as the configured learning rate of {configured:g} can make "
+        f"updates are typically {times(median(ratios))} as long as the configured learning rate of "
+        f"{configured:g} can make "
         f"them (in {len(ratios)} participations whose loss fell)"
     )
     return Piled(why, {"rate_ratio": short(median(ratios)), "participations": len(ratios)})
 
 
 def _plain_rate(chart: Chart) -> float | None:
-    """The learning rate of the engine's own plain SGD; None for whatever else trained, such as Adam in a user's loop."""
+    """The learning rate of the engine's own plain SGD; None for whatever else trained, such as Adam in a user's
+    loop."""
     train: Any = chart.run.config.get("train")
     if "executor" not in chart.run.environment or not isinstance(train, dict) or train.get("momentum", 1):
         return None

@@ -1,8 +1,8 @@
 """Plateau.
 
 Sees: a loss that has stopped to fall well short of what is there to learn. Over the second half of the run, Mann and
-Kendall's test finds no fall, and the last quarter is not better than the one before by more than the noise; and the loss
-is still above half of what it began with.
+Kendall's test finds no fall, and the last quarter is not better than the one before by more than the noise; and the
+loss is still above half of what it began with.
 
 Matters: rounds go on, cost time and traffic, and change nothing.
 
@@ -13,8 +13,8 @@ False alarms: the test is one-sided at one in twenty for a series without trend,
 plateau. A hard task may simply end at such a level: it is a warning only when the model is no better than guessing, or
 clients still halve their loss on their own rows, else information.
 
-Do: near guessing: look at the initialisation (FL401), dead layers (FL409), the learning rate. Where clients still
-gain: less drift (fewer epochs, a proximal term), a lower learning rate.
+Do: near guessing: look at the initialisation (FL401), dead layers (FL409), the learning rate. Where clients still gain:
+less drift (fewer epochs, a proximal term), a lower learning rate.
 
 Papers: Mann 1945, Nonparametric tests against trend.
 """
@@ -85,6 +85,4 @@ def _stands(curve: Curve) -> bool:
     return gained < NOTHING * level or (trend(half) > FALLS and gained < max(2 * curve.noise, LITTLE * level))
 
 
-RULE = WrittenRule(
-    code="FL404", name="plateau", page=__doc__ or "", look=_look, explains=frozenset({"FL406"})
-)
+RULE = WrittenRule(code="FL404", name="plateau", page=__doc__ or "", look=_look, explains=frozenset({"FL406"}))

@@ -1,15 +1,15 @@
 """Learning rate too high.
 
-Sees: of a client, an update at least twenty times too long for the gradient it began with and the steps it took, measured
-against its cohort's, with a loss that jumps inside its steps or ends as NaN. Of the whole run, losses that rise or jump
-inside the participations of most clients in many rounds.
+Sees: of a client, an update at least twenty times too long for the gradient it began with and the steps it took,
+measured against its cohort's, with a loss that jumps inside its steps or ends as NaN. Of the whole run, losses that
+rise or jump inside the participations of most clients in many rounds.
 
 Matters: one such update outweighs all others; the averaged model is thrown back to guessing. With the rate too high for
 everybody the run diverges or swings.
 
-Evidence: the client's rate against the cohort's (update / (steps * first gradient), see `rates.py`; update / steps where
-no gradients were sampled), its score in robust deviations, the jump of its loss; for the run, the share of participations
-whose loss rose.
+Evidence: the client's rate against the cohort's (update / (steps * first gradient), see `rates.py`; update / steps
+where no gradients were sampled), its score in robust deviations, the jump of its loss; for the run, the share of
+participations whose loss rose.
 
 False alarms: a client is accused at twenty times its cohort's rate only, beyond the score that one of the run's
 participations would pass by chance in one of a thousand runs, and never in rounds whose model is sick already. A client
@@ -84,7 +84,7 @@ def _wild(chart: Chart) -> Bools:
     for pile in chart.shared(piled):  # piled gradients end as long as a rate far too high; FL414 names those
         surely &= (table.client != pile.client) | (table.attempt < pile.place)
     guilty = np.isin(table.client, table.client[surely])
-    return surely | (guilty & (long | overflown))
+    return np.asarray(surely | (guilty & (long | overflown)))
 
 
 def _most_leap(chart: Chart) -> Bools:
@@ -102,12 +102,14 @@ def _other_inputs(chart: Chart) -> Bools:
 
 
 def _overflown(chart: Chart) -> Bools:
-    """Losses that grew beyond anything before they were lost: a NaN in the rows, or in the update, comes without that."""
+    """Losses that grew beyond anything before they were lost: a NaN in the rows, or in the update, comes without
+    that."""
     losses, beginning = chart.shared(step_losses), chart.shared(small_loss) / NEARLY_NONE
     if not losses.shape[1] or not beginning:
         return np.zeros(len(losses), dtype=bool)
     lost = ~finite_update(chart) & ~np.isnan(chart.participations.bad_step) & np.isfinite(losses[:, 0])
-    return lost & (np.where(np.isfinite(losses), losses, -np.inf).max(axis=1) > OVERFLOWS * beginning)
+    largest = np.where(np.isfinite(losses), losses, -np.inf).max(axis=1)
+    return np.asarray(lost & (largest > OVERFLOWS * beginning))
 
 
 def _of_client(chart: Chart, client: int, rows: Ints) -> Finding:
@@ -163,7 +165,8 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
         RULE,
         Severity.CRITICAL,
         Grade.ACCUSED,
-        f"most clients' losses rose inside their own training in {len(bad)} of {looked} rounds (first in round {bad[0]}), "
+        f"most clients' losses rose inside their own training in {len(bad)} of {looked} rounds (first in round "
+        f"{bad[0]}), "
         f"typically to {times(worst)} their start{lasting}: the learning rate is too high for all",
         {"rising_ratio": short(share), "rounds": len(bad), "of_rounds": looked, "typical_jump_ratio": short(worst)},
         (

@@ -1,19 +1,19 @@
 """Learning rate too low.
 
-Sees: of a client, an update less than a tenth of what its first gradient and its steps would make with the cohort's rate,
-in at least two of its participations. Of the whole run, updates below a thousandth of the model while the loss hardly
-falls.
+Sees: of a client, an update less than a tenth of what its first gradient and its steps would make with the cohort's
+rate, in at least two of its participations. Of the whole run, updates below a thousandth of the model while the loss
+hardly falls.
 
 Matters: such a client takes part, costs its time and traffic, and says next to nothing; weighted by its rows it even
 holds the others back. A run of such clients gets nowhere.
 
-Evidence: the client's rate against the cohort's (update / (steps * first gradient), see `rates.py`; update / steps where
-no gradients were sampled), its score, how its loss moves inside its training; for the run, update over model and the
-progress made.
+Evidence: the client's rate against the cohort's (update / (steps * first gradient), see `rates.py`; update / steps
+where no gradients were sampled), its score, how its loss moves inside its training; for the run, update over model and
+the progress made.
 
-False alarms: a tenth of the cohort's rate, beyond the score that one of the run's participations would pass by chance in
-one of a thousand runs. Where no gradients were sampled, a client with little left to learn moves little: then its loss
-must be like the others' and not fall. An update of exactly zero is not this (FL604).
+False alarms: a tenth of the cohort's rate, beyond the score that one of the run's participations would pass by chance
+in one of a thousand runs. Where no gradients were sampled, a client with little left to learn moves little: then its
+loss must be like the others' and not fall. An update of exactly zero is not this (FL604).
 
 Do: set that client's learning rate to the others'.
 
@@ -84,7 +84,8 @@ def _of_client(chart: Chart, client: int, rows: Ints) -> Finding:
         RULE,
         Severity.WARNING,
         Grade.ACCUSED,
-        f"client {name}'s updates are {times(math.exp(-away))} too short for {moved}, beside its cohort, in {len(rows)} "
+        f"client {name}'s updates are {times(math.exp(-away))} too short for {moved}, beside its cohort, in "
+        f"{len(rows)} "
         f"participations from round {table.round[rows[0]]} on{before}{loss}: its learning rate is far too low",
         {
             "rate_ratio": short(math.exp(away)),
@@ -134,7 +135,8 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
 
 
 def _update_to_model(chart: Chart) -> Floats:
-    """The length of each update over that of the model it began from; NaN where either is unknown or nothing was sent."""
+    """The length of each update over that of the model it began from; NaN where either is unknown or nothing was
+    sent."""
     lengths = {one.version: float(np.sqrt(np.nansum(one.stats[:, 0].astype(np.float64) ** 2))) for one in chart.models}
     table = chart.participations
     own = np.array([lengths.get(int(version), math.nan) for version in table.base_version])

@@ -21,7 +21,6 @@ from fedvitals.diagnose.learning.cohorts import (
 )
 from fedvitals.diagnose.robust import median
 
-
 NEARLY_NONE = 0.2  # of the loss that the run began with: below it, how a loss moves is the luck of the batch
 
 
@@ -29,8 +28,9 @@ NEARLY_NONE = 0.2  # of the loss that the run began with: below it, how a loss m
 class Rates:
     """Of each participation, as logarithms. Without sampled gradients, of the update's length a step.
 
-    One first gradient may be small or large by the luck of its batch. So there is also a low estimate, by the largest of
-    the gradient, the cohort's median and the client's own one, and a high estimate by the least of its own.
+    One first gradient may be small or large by the luck of its batch. So there is also a low estimate, by the
+    largest of the gradient, the cohort's median and the client's own one, and a high estimate by the least of its
+    own.
     """
 
     log: Floats
@@ -106,7 +106,8 @@ def late_losses(chart: Chart) -> Floats:
     count = (~np.isnan(losses)).sum(axis=1)
     late = (np.cumsum(~np.isnan(losses), axis=1) > np.maximum(count // 2, 1)[:, None]) & ~np.isnan(losses)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(late, losses, 0.0).sum(axis=1) / np.where(late.any(axis=1), late.sum(axis=1), np.nan)
+        means: Floats = np.where(late, losses, 0.0).sum(axis=1) / np.where(late.any(axis=1), late.sum(axis=1), np.nan)
+    return means
 
 
 EARLY = 3  # losses: of the received model, and after one and two steps

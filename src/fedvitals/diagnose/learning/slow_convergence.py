@@ -1,7 +1,7 @@
 """Slow convergence.
 
-Sees: a loss that falls steadily all through the run and is, at the end, still above two thirds of where it began: at the
-pace of the last half, as many rounds again would not bring it to half.
+Sees: a loss that falls steadily all through the run and is, at the end, still above two thirds of where it began: at
+the pace of the last half, as many rounds again would not bring it to half.
 
 Matters: nothing is broken; it is only far from done. More rounds, or larger steps, would bring more than any repair.
 
@@ -46,7 +46,8 @@ def _look(chart: Chart) -> Iterator[Finding]:
         RULE,
         Severity.INFO,
         Grade.ACCUSED,
-        f"the {curve.of} falls steadily but slowly, from {start:.4g} to {end:.4g} in {len(curve)} rounds; at the pace of the "
+        f"the {curve.of} falls steadily but slowly, from {start:.4g} to {end:.4g} in {len(curve)} rounds; at "
+        f"the pace of the "
         f"last half it takes {missing:.0f} more to half of the start",
         {"start": short(start), "end": short(end), "fall_a_round": short(pace), "rounds_to_half": short(missing)},
         (Action("more rounds, a higher learning rate or more epochs a round", safe=False),),

@@ -1,19 +1,20 @@
 """Vanishing gradients.
 
-Sees: norms of sampled gradients a layer (of updates, where none were sampled), from the last matrix back to the first, in
-models of three matrices or more: the first layers' root mean square is below a thousandth of the last one's in most
+Sees: norms of sampled gradients a layer (of updates, where none were sampled), from the last matrix back to the first,
+in models of three matrices or more: the first layers' root mean square is below a thousandth of the last one's in most
 participations of most rounds, while the model does not learn.
 
 Matters: the first layers stay as they were drawn; the model is as good as its last layer on random features.
 
 Evidence: the ratio across depth, the layers below it, the loss at first and last.
 
-False alarms: a ratio, so that gradients which shrink together as a run converges do not count; and only where the loss has
-not fallen by a tenth. The first layers of a trained net are often ten, rarely a hundred times below the last.
+False alarms: a ratio, so that gradients which shrink together as a run converges do not count; and only where the loss
+has not fallen by a tenth. The first layers of a trained net are often ten, rarely a hundred times below the last.
 
 Do: ReLU instead of sigmoid or tanh, normalisation layers, shortcuts, He's initialisation, fewer layers.
 
-Papers: Hochreiter 1991; Glorot and Bengio 2010, Understanding the difficulty of training deep feedforward neural networks.
+Papers: Hochreiter 1991; Glorot and Bengio 2010, Understanding the difficulty of training deep feedforward neural
+networks.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ Evidence: the layer, its norm at first and last, the round in which it grew most
 False alarms: a healthy run makes its weights grow by a small factor; zero and tiny initialisations are measured against
 the usual one, so their growth does not count. Running statistics, biases and embeddings are left out.
 
-Do: look for who sent it: this usually follows from another finding. Otherwise weight decay, a lower learning rate, clipping.
+Do: look for who sent it: this usually follows from another finding. Otherwise weight decay, a lower learning rate,
+clipping.
 
 Papers: none.
 """
@@ -52,8 +53,14 @@ def _look(chart: Chart) -> Iterator[Finding]:
         Severity.WARNING,
         Grade.CERTAIN,
         f"{layout.layers[chosen[worst]].name} of the global model grew to a norm of {largest[worst]:.4g}, "
-        f"{times(largest[worst] / base[worst])} its beginning or a usual one ({base[worst]:.3g}); beyond ten times since round {number}",
-        {"norm": short(largest[worst]), "first_norm": short(norms[0][worst]), "usual_norm": short(usual[worst]), "since_round": number},
+        f"{times(largest[worst] / base[worst])} its beginning or a usual one ({base[worst]:.3g}); beyond ten "
+        f"times since round {number}",
+        {
+            "norm": short(largest[worst]),
+            "first_norm": short(norms[0][worst]),
+            "usual_norm": short(usual[worst]),
+            "since_round": number,
+        },
         (
             Action(f"fedvitals show RUN --round {max(number - 1, 0)}"),
             Action("weight decay, a lower learning rate, or train.clip = 1.0", safe=False),
