@@ -95,11 +95,10 @@ def _means(chart: Chart, pushes: Floats) -> tuple[Ints, Floats, float]:
     size = len(chart.clients)
     count = np.bincount(client[known], minlength=size)
     often = np.flatnonzero(count >= TIMES)
-    sums = np.zeros((size, pushes.shape[1]))
-    squares = np.zeros(size)
-    np.add.at(sums, client[known], pushes[known])
+    mine, pushed = client[known], pushes[known]
+    sums = np.stack([np.bincount(mine, unit, size) for unit in pushed.T], axis=1)
     means = sums / np.maximum(count, 1)[:, None]
-    np.add.at(squares, client[known], ((pushes[known] - means[client[known]]) ** 2).sum(axis=1))
+    squares = np.bincount(mine, ((pushed - means[mine]) ** 2).sum(axis=1), size)
     noise = squares[often] / np.maximum(count[often] - 1, 1) / count[often]
     return often, means[often], float(np.median(noise)) if len(often) else 0.0
 

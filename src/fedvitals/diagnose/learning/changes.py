@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Floats, Ints
+from fedvitals.diagnose.learning.cohorts import row_medians
 from fedvitals.diagnose.robust import TO_SIGMA
 
 LEAST_BEFORE, LEAST_AFTER = 2, 3  # participations on each side of a split
@@ -44,6 +45,5 @@ def changes(histories: Floats, floor: float) -> Changes:
 
 def _noise(histories: Floats, floor: float) -> Floats:
     steps = np.abs(np.diff(histories, axis=1))
-    with np.errstate(all="ignore"):
-        typical = np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else 0.0 for row in steps])
+    typical = np.nan_to_num(row_medians(steps))
     return np.asarray(np.maximum(TO_SIGMA * typical / np.sqrt(2), floor))

@@ -105,6 +105,21 @@ def histories(chart: Chart) -> Ints:
     return table
 
 
+def row_medians(table: Floats) -> Floats:
+    """Of what is finite in each row; NaN where nothing is."""
+    ordered = np.sort(np.where(np.isfinite(table), table, np.inf), axis=1)
+    count = np.isfinite(table).sum(axis=1)
+    if not table.shape[1]:
+        return np.full(len(table), np.nan)
+    every = np.arange(len(table))
+    low, high = (
+        ordered[every, np.maximum(count - 1, 0) // 2],
+        ordered[every, np.minimum(count // 2, table.shape[1] - 1)],
+    )
+    with np.errstate(invalid="ignore"):
+        return np.where(count > 0, (low + high) / 2, np.nan)
+
+
 def in_order(chart: Chart, values: Floats) -> Floats:
     """[clients, most participations]: values in the order of each client's participations, NaN after the last."""
     table = chart.shared(histories)

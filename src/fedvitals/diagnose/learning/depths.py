@@ -10,6 +10,7 @@ import numpy as np
 from fedvitals.diagnose.chart import Bools, Chart, Floats
 from fedvitals.vocabulary import Layer, Layout
 
+MOST_TAKEN = 10_000  # participations that are enough for a median
 EMBEDDINGS = ("embed", "wte", "wpe", "lookup")  # their rows are read, not multiplied: no fan-in to speak of
 
 
@@ -39,6 +40,11 @@ class Depths:
     @property
     def known(self) -> Bools:
         return np.asarray(np.isfinite(self.sizes).all(axis=1))
+
+    def some(self) -> Floats:
+        """The sizes of known participations, evenly taken where there are very many."""
+        rows = np.flatnonzero(self.known)
+        return self.sizes[rows[:: max(len(rows) // MOST_TAKEN, 1)]]
 
 
 def depths(chart: Chart) -> Depths | None:

@@ -57,7 +57,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
 def _across(chart: Chart, seen: Depths) -> Iterator[Finding]:
     if seen.sizes.shape[1] < DEEP:
         return
-    last = seen.sizes[seen.known]
+    last = seen.some()
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = median(last[:, :-1].max(axis=1) / last[:, -1])
     if not ratio > ACROSS:

@@ -64,6 +64,8 @@ def _alone(chart: Chart, still: Bools, moving: Bools) -> Bools:
     """[rows, layers]: still while most of the cohort moves; in sick rounds, while all others move."""
     healthy = chart.shared(well)
     alone = np.zeros_like(still)
+    if not still.any():
+        return alone
     for _, rows in chart.cohorts:
         stands, moves = still[rows].sum(axis=0), moving[rows].sum(axis=0)
         share = moves / np.maximum(moves + stands - 1, 1)  # of the others

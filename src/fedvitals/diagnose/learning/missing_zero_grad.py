@@ -31,7 +31,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Floats, Ints
 from fedvitals.diagnose.learning.changes import changes
-from fedvitals.diagnose.learning.cohorts import in_order, well
+from fedvitals.diagnose.learning.cohorts import in_order, row_medians, well
 from fedvitals.diagnose.learning.loss_paths import unusual_path
 from fedvitals.diagnose.learning.piling import of_run
 from fedvitals.diagnose.learning.rates import early_jumps, loss_jumps, rates
@@ -80,7 +80,7 @@ def piled(chart: Chart) -> list[Pile]:
 def _piled(chart: Chart) -> Iterator[Pile]:
     rate = chart.shared(rates)
     away, own = in_order(chart, rate.away), in_order(chart, rate.log)
-    steps = np.array([median(chart.participations.steps[rows]) for rows in chart.histories])
+    steps = row_medians(in_order(chart, chart.participations.steps))
     expected = np.log((np.where(steps >= LEAST_STEPS, steps, np.nan) + 1) / 2)
     change = changes(away, NOISE)
     shift, leap = change.shift, _leaps(own, change.split)
@@ -106,15 +106,16 @@ def _piled(chart: Chart) -> Iterator[Pile]:
 
 def _leaps(histories: Floats, splits: Ints) -> Floats:
     """The first value after the split against the mean of the two before it."""
-    before = np.array([median(row[max(place - 2, 0) : place]) for row, place in zip(histories, splits, strict=True)])
+    before = (_at(histories, splits - 2) + _at(histories, splits - 1)) / 2
     return np.asarray(_at(histories, splits) - before)
 
 
-def _at(histories: Floats, splits: Ints) -> Floats:
-    """The first value after the split."""
+def _at(histories: Floats, places: Ints) -> Floats:
+    """Each client's value at its place; NaN where it has none."""
     if not histories.shape[1]:
         return np.full(len(histories), np.nan)
-    return np.asarray(histories[np.arange(len(histories)), np.minimum(splits, histories.shape[1] - 1)])
+    inside = (places >= 0) & (places < histories.shape[1])
+    return np.where(inside, histories[np.arange(len(histories)), np.where(inside, places, 0)], np.nan)
 
 
 def _way(chart: Chart, client: int, place: int) -> float:

@@ -78,7 +78,7 @@ def _wild(chart: Chart) -> Bools:
     # Gradients that pile up (FL414) begin as usual: a rate too high shows after the first step or two.
     jumped = (chart.shared(early_jumps) > DOUBLED) | ((table.steps == 2) & (jumps > GROWN))
     single = (table.steps <= 1) & (rate.low_away > FAR_ALONE)
-    overflown = blamed(chart, _overflown(chart))
+    overflown = blamed(chart, chart.shared(_overflown))
     calm = ~_most_leap(chart)
     surely = calm & chart.shared(well) & ~_other_inputs(chart) & ((long & (jumped | single)) | overflown)
     for pile in chart.shared(piled):  # piled gradients end as long as a rate far too high; FL414 names those
@@ -89,7 +89,7 @@ def _wild(chart: Chart) -> Bools:
 
 def _most_leap(chart: Chart) -> Bools:
     """Participations in rounds in which most clients' losses leap: then it is nobody's own rate."""
-    sharp = (chart.shared(early_jumps) > DOUBLED) | _overflown(chart)
+    sharp = (chart.shared(early_jumps) > DOUBLED) | chart.shared(_overflown)
     return sharp & ~blamed(chart, sharp)
 
 
@@ -147,7 +147,7 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
     """Most clients' losses rise or jump inside their participations, in many rounds."""
     losses, jumps, floor = received_losses(chart), chart.shared(loss_jumps), chart.shared(small_loss)
     late = np.fmax(chart.shared(late_losses), floor)
-    overflown = _overflown(chart) & np.isfinite(losses)
+    overflown = chart.shared(_overflown) & np.isfinite(losses)
     rising = (late > RISEN * np.fmax(losses, floor)) | overflown
     sharp = (jumps > LEAPT) | overflown
     counted = (np.isfinite(losses) & ~np.isnan(chart.shared(late_losses))) | overflown

@@ -15,8 +15,10 @@ from fedvitals.diagnose.chart import Bools, Chart, Floats
 from fedvitals.diagnose.learning.cohorts import (
     against_cohort,
     finite_update,
+    in_order,
     received_losses,
     round_medians,
+    row_medians,
     spread_of,
 )
 from fedvitals.diagnose.robust import median
@@ -72,10 +74,7 @@ def rates(chart: Chart) -> Rates:
 
 def _own_medians(chart: Chart, values: Floats) -> Floats:
     """Of each client, over all its participations."""
-    found = np.full(len(values), np.nan)
-    for rows in chart.histories:
-        found[rows] = median(values[rows])
-    return found
+    return row_medians(in_order(chart, values))[chart.participations.client]
 
 
 def first_gradients(chart: Chart) -> Floats:

@@ -41,7 +41,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     seen = chart.shared(depths)
     if seen is None or not seen.known.any():
         raise CannotSee("neither gradients nor updates of any matrix were seen")
-    sizes = seen.sizes[seen.known]
+    sizes = seen.some()
     sizes = sizes[sizes[:, -1] > 0]
     if seen.sizes.shape[1] < DEEP or not len(sizes):
         return
