@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from contextlib import closing
 from dataclasses import replace
@@ -115,3 +116,22 @@ def test_blobs_of_a_running_run_are_left_alone(tmp_path: Path) -> None:
         journal.put_blob(b"its record comes later")
         assert store.runs()[0].status is Status.RUNNING
         assert collect(store, Limits(), NOW) == []
+
+
+def test_a_run_that_was_killed_as_it_began_goes_once_it_is_stale(tmp_path: Path) -> None:
+    """After an hour; one that may be on its way, a file and a link of such a name stay."""
+    store = SQLiteStore(tmp_path)
+    hour_ns = 3600 * 10**9
+    for name in (".new-old-1", ".new-fresh-2", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.db").write_bytes(bytes(100))
+    os.utime(tmp_path / ".new-old-1", ns=(NOW - 2 * hour_ns, NOW - 2 * hour_ns))
+    os.utime(tmp_path / "elsewhere", ns=(NOW - 2 * hour_ns, NOW - 2 * hour_ns))
+    os.utime(tmp_path / ".new-fresh-2", ns=(NOW - hour_ns // 2, NOW - hour_ns // 2))
+    (tmp_path / ".new-link-3").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / ".new-file").write_bytes(b"x")
+    planned = collect(store, Limits(), NOW, dry_run=True)
+    assert [(one.run, one.size_bytes) for one in planned] == [(".new-old-1", 100)]
+    assert (tmp_path / ".new-old-1").is_dir()
+    assert collect(store, Limits(), NOW) == planned
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".new-file", ".new-fresh-2", ".new-link-3", "elsewhere"]

@@ -15,6 +15,8 @@ from fedvitals.store.journal import DATABASE, SQLiteJournal
 from fedvitals.store.reader import SQLiteReader
 from fedvitals.vocabulary import Run
 
+UNBORN = ".new-"  # a folder that is being made into a run
+
 
 class SQLiteStore:
     """Runs under one folder. Nothing is made before the first run begins."""
@@ -27,7 +29,7 @@ class SQLiteStore:
         """Begin a run. It appears in the folder whole, with its record, or not at all."""
         names.check_name(run.id, "id")
         names.check_name(run.name, "name")
-        staging = self.root / f".new-{run.id}-{os.getpid()}"
+        staging = self.root / f"{UNBORN}{run.id}-{os.getpid()}"
         final = self.root / run.id
         try:
             staging.mkdir(parents=True)
@@ -73,6 +75,13 @@ class SQLiteStore:
             raise StoreError(f"{folder} could not be deleted: {error.strerror or error}") from error
         return freed
 
+    def unborn(self, older_than_s: float, now_s: float) -> list[str]:
+        """Names of folders that were being made into a run so long ago that whoever made them was killed."""
+        return [path.name for path in sorted(self.root.glob(f"{UNBORN}*")) if _age_s(path, now_s) > older_than_s]
+
+    def delete_unborn(self, name: str) -> None:
+        shutil.rmtree(self.root / name, ignore_errors=True)
+
     def size_bytes(self, run_id: str) -> int:
         """What a run takes on disk, without opening it."""
         names.check_name(run_id, "id")
@@ -97,6 +106,14 @@ class SQLiteStore:
     @staticmethod
     def _is_run(folder: Path) -> bool:
         return (folder / DATABASE).is_file() and not folder.is_symlink()
+
+
+def _age_s(folder: Path, now_s: float) -> float:
+    """Since something was last made or renamed in it; a link or a folder that has just gone is of no age."""
+    try:
+        return now_s - folder.stat().st_mtime if folder.is_dir() and not folder.is_symlink() else 0.0
+    except OSError:
+        return 0.0
 
 
 def folder_bytes(folder: Path) -> int:

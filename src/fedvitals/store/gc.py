@@ -7,12 +7,13 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from fedvitals.store.blobs import BlobFolder
-from fedvitals.store.folder import SQLiteStore
+from fedvitals.store.folder import UNBORN, SQLiteStore, folder_bytes
 from fedvitals.store.journal import BLOBS
 from fedvitals.store.protocol import RunReader
 from fedvitals.vocabulary import Run, Status
 
 DAY_NS = 86_400 * 10**9
+UNBORN_S = 3600.0  # making a run takes milliseconds: what is older than this was given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,14 @@ def collect(store: SQLiteStore, limits: Limits, now_unix_ns: int, *, dry_run: bo
     for run in runs:
         if run.id not in going:
             removals += _stray_blobs(store, run.id)
+    removals += _unborn(store, now_unix_ns)
     return removals if dry_run else [removal for removal in removals if _deleted(store, removal)]
+
+
+def _unborn(store: SQLiteStore, now_unix_ns: int) -> list[Removal]:
+    why = "its process was killed as the run began"
+    names = store.unborn(UNBORN_S, now_unix_ns / 1e9)
+    return [Removal(name, folder_bytes(store.root / name), why) for name in names]
 
 
 def _stray_blobs(store: SQLiteStore, run_id: str) -> list[Removal]:
@@ -91,7 +99,9 @@ def _stray_blobs(store: SQLiteStore, run_id: str) -> list[Removal]:
 
 
 def _deleted(store: SQLiteStore, removal: Removal) -> bool:
-    if removal.blob is None:
+    if removal.run.startswith(UNBORN):
+        store.delete_unborn(removal.run)
+    elif removal.blob is None:
         store.delete(removal.run)
     else:
         BlobFolder(store.root / removal.run / BLOBS).path_of(removal.blob).unlink(missing_ok=True)
