@@ -262,6 +262,14 @@ def test_an_unknown_name_or_rate_is_refused() -> None:
     """The error names what would be right."""
     with pytest.raises(JobError, match="did you mean 'trimmed-mean'"):
         make("trimed-mean", 1.0)
-    for lr in (0.0, -1.0, NAN, INF):
+    for lr in (-1.0, NAN, INF):
         with pytest.raises(JobError, match=r"server\.lr"):
             make("fedavg", lr)
+
+
+def test_a_rate_that_is_not_named_is_the_aggregators_own() -> None:
+    """An average and a vote are taken as they are; Adam steps by a hundredth."""
+    rates = {name: getattr(make(name), "lr", 1.0) for name in AGGREGATORS}
+    assert rates.pop("fedadam") == 0.01
+    assert set(rates.values()) == {1.0}
+    assert getattr(make("fedadam", 0.5), "lr", None) == 0.5

@@ -85,7 +85,7 @@ def test_the_run_says_what_it_was(taken: Recorded) -> None:
     assert said["executor"] == taken.result.executor == taken.job.execute.executor
     assert said["executor_why"]
     assert said["data_digest"] == build(taken.job).digest
-    assert (said["engine_threads"], said["clock"]) == (1, "real")
+    assert (said["engine_threads"], said["clock"], said["server_lr"]) == (1, "real", 1.0)
     assert taken.run.health["troubles"] == {}
     assert not any(taken.run.health["dropped"].values())
 

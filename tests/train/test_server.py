@@ -104,6 +104,21 @@ def test_rolling_back_is_whole() -> None:
         server.roll_back({**before, "0.weight": torch.zeros(9, 9)})
 
 
+@pytest.mark.parametrize("aggregator", ["fedavgm", "fedadam"])
+def test_a_round_that_was_rolled_back_leaves_no_momentum(aggregator: str) -> None:
+    """The next step is the one that would have been without it; a refused roll back changes nothing."""
+    spared, struck = _server(aggregator), _server(aggregator)
+    for server in (spared, struck):
+        server.aggregate(_updates(server), [])
+    before = {name: tensor.clone() for name, tensor in struck.model.module.state_dict().items()}
+    struck.aggregate(_updates(struck, size=1e3), [])
+    struck.roll_back(before)
+    for server in (spared, struck):
+        server.aggregate(_updates(server), [])
+    assert torch.equal(struck.model.weights, spared.model.weights)
+    assert not torch.equal(struck.model.weights, struck.model.from_named(before))
+
+
 def test_bytes_are_counted_as_they_go() -> None:
     """Of each model out and each update in: what the codec really writes."""
     server = _server()

@@ -26,11 +26,20 @@ AGGREGATORS: dict[str, Callable[[float], Aggregator]] = {
 }
 
 
-def make(name: str, lr: float = 1.0) -> Aggregator:
-    """The aggregator of this name, with the server's learning rate."""
+# Rates that fit: an average, or a vote, is taken as it is; a step of Adam is as long as its rate, whatever the updates.
+OWN_RATES = {"fedadam": FedAdam().lr}
+
+
+def own_rate(name: str) -> float:
+    """The server's learning rate where a job names none."""
+    return OWN_RATES.get(name, 1.0)
+
+
+def make(name: str, lr: float = 0.0) -> Aggregator:
+    """The aggregator of this name, with the server's learning rate; 0 is the aggregator's own."""
     kind = AGGREGATORS.get(name)
     if kind is None:
         raise JobError(f"server.aggregator: there is no aggregator {name!r}{nearest(name, list(AGGREGATORS))}")
-    if not (0 < lr < math.inf):
-        raise JobError(f"server.lr = {lr!r} is not a number above 0; 1.0 takes the aggregate as it is")
-    return kind(lr)
+    if not (0 <= lr < math.inf):
+        raise JobError(f"server.lr = {lr!r} is not a number from 0; 1.0 takes an average as it is")
+    return kind(lr or own_rate(name))

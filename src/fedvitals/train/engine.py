@@ -22,7 +22,7 @@ from fedvitals.faults.registry import make as make_fault
 from fedvitals.faults.work import LocalWork
 from fedvitals.run import Run, start
 from fedvitals.settings import Settings, resolve
-from fedvitals.train.aggregate import make
+from fedvitals.train.aggregate import make, own_rate
 from fedvitals.train.build import build
 from fedvitals.train.clock import RealClock, VirtualClock
 from fedvitals.train.collect import Collector
@@ -119,6 +119,7 @@ class Training:
             "data_digest": self.federation.digest,
             "engine_threads": 1,
             "clock": self.job.execute.clock,
+            "server_lr": self.job.server.lr or own_rate(self.job.server.aggregator),
         }
         config = self.job.to_dict()
         with start(

@@ -120,7 +120,9 @@ class ServerSpec(Section):
 
     title: ClassVar[str] = "server"
     aggregator: str = key("fedavg", "How updates are combined.", choices=AGGREGATORS)
-    lr: float = key(1.0, "Share of the combined update that is applied.", above=0.0, high=1e6)
+    lr: float = key(
+        0.0, "Rate of the server's step; 0 is the aggregator's own: 1.0, or 0.01 for fedadam.", low=0.0, high=1e6
+    )
     mode: str = key("sync", "Rounds, or a buffer that never waits.", choices=("sync", "async"), built=("sync",))
     selection: str = key("random", "How clients are chosen.", built=("random",))
     deadline_s: float = key(0.0, "Seconds after which a round stops waiting; 0 waits.", low=0.0, high=1e9, built=(0.0,))

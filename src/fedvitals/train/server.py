@@ -29,6 +29,7 @@ class Server:
         averages = isinstance(aggregator, FedAvg | FedAvgM | FedAdam)
         self._moving = moving if averages and moving is not None and not bool(moving.all()) else None
         self._state = aggregator.init(model.size if self._moving is None else int(self._moving.sum()))
+        self._state_before = self._state  # of the round that may yet be rolled back
         # Identity writes equally many bytes for every update of this model, and gives back what it was given.
         self._size = len(up.encode(model.named(model.weights))) if up.config == {"id": "identity"} else None
         self._size_down = len(down.encode(model.named(model.weights)))
@@ -64,6 +65,7 @@ class Server:
     def aggregate(self, updates: RoundUpdates, integers: Sequence[Mapping[str, Tensor]]) -> None:
         """One step of the global model."""
         weights = self.model.weights
+        self._state_before = self._state
         if self._moving is None:
             step, self._state = self._aggregator.apply(updates.updates, updates.weights, self._state)
             weights.add_(step)
@@ -82,5 +84,7 @@ class Server:
 
     @torch.no_grad()
     def roll_back(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from this model, as if the last round had not been: its push on momentum and moments goes as well."""
         self.model.weights.copy_(self.model.flattener.row(state))
+        self._state = self._state_before
         self.model.load_integers({name: state[name] for name in self.model.integers if name in state})
