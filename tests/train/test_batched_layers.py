@@ -8,7 +8,7 @@ import own_models
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -53,7 +53,13 @@ def _agree(module: nn.Module, x: Tensor, y: Tensor, filled: Tensor, how: str, se
     weights = flat.weights + 0.1 * torch.randn(len(x), flat.size, generator=generator)
     gradient = torch.full_like(weights, 9.0)  # whatever was there before must be overwritten
     with torch.no_grad():
-        losses = batched.losses_and_gradient(weights, gradient, x.clone(), y, _share(filled, y.shape[1]))
+        losses = batched.losses_and_gradient(
+            weights,
+            gradient,
+            batched.prepared(x.flatten(0, 1).clone()).unflatten(0, y.shape),
+            y,
+            _share(filled, y.shape[1]),
+        )
     for client, count in enumerate(filled.tolist()):
         loss, expected = _alone(flat, weights[client], x[client, :count], y[client, :count])
         torch.testing.assert_close(losses[client], loss, rtol=1e-5, atol=1e-6)
@@ -87,6 +93,57 @@ def test_chains_by_hand_are_autograd(module: nn.Sequential, clients: int, rows: 
     x = torch.randn(clients, rows, 2, 3, generator=generator)
     y = torch.randint(0, 3, (clients, rows), generator=generator)
     _agree(module, x, y, _filled(clients, rows, generator), "hand-batched layers", seed)
+
+
+@st.composite
+def picture_chains(draw: st.DrawFn) -> tuple[nn.Sequential, tuple[int, int, int]]:
+    """A chain of convolutions and poolings as people write it, with the shape of its rows."""
+    inputs, height, width = draw(st.sampled_from([1, 1, 3])), draw(st.integers(4, 9)), draw(st.integers(4, 9))
+    layers: list[nn.Module] = []
+    before = inputs
+    for _ in range(draw(st.integers(1, 2))):
+        outputs, kernel = draw(st.integers(1, 3)), draw(st.sampled_from([1, 3]))
+        padding = draw(st.integers(0, kernel // 2))
+        layers.append(nn.Conv2d(before, outputs, kernel, padding=padding, bias=draw(st.booleans())))
+        layers += draw(st.sampled_from([[nn.MaxPool2d(2), nn.ReLU()], [nn.ReLU(), nn.MaxPool2d(2, 1)], [nn.ReLU()]]))
+        before = outputs
+    shape = (inputs, height, width)
+    try:
+        features = nn.Sequential(*layers)(torch.zeros(1, *shape)).numel()
+    except RuntimeError:
+        assume(False)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 3)), shape
+
+
+@settings(max_examples=60)
+@given(picture_chains(), clients, rows, seeds)
+def test_convolutions_by_hand_are_autograd(
+    chain: tuple[nn.Sequential, tuple[int, int, int]], clients: int, rows: int, seed: int
+) -> None:
+    """Of one channel or three, of odd and even sides, pooled or not, padded or not, with and without bias."""
+    module, shape = chain
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(clients, rows, *shape, generator=generator)
+    y = torch.randint(0, 3, (clients, rows), generator=generator)
+    _agree(module, x, y, _filled(clients, rows, generator), "hand-batched layers", seed)
+
+
+def test_of_equal_neighbours_the_first_wins_as_in_torch() -> None:
+    """Flat pictures and a kernel of ones: all but the rims are ties, and each gradient has its one way to go."""
+    first = nn.Conv2d(1, 2, 3, padding=1)
+    nn.init.ones_(first.weight)
+    second = nn.Conv2d(2, 2, 3, padding=1)
+    nn.init.ones_(second.weight)
+    module = nn.Sequential(first, nn.MaxPool2d(2), second, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3))
+    x = torch.ones(2, 3, 1, 8, 8) * torch.arange(1.0, 4.0).view(1, 3, 1, 1, 1)
+    flat = FlatModel(module)
+    batched = batched_model(flat, x[0, 0])
+    weights, gradient = flat.weights.repeat(2, 1), torch.empty(2, flat.size)
+    y = torch.tensor([[0, 1, 2], [0, 1, 2]])
+    with torch.no_grad():
+        batched.losses_and_gradient(weights, gradient, batched.prepared(x.flatten(0, 1)).unflatten(0, (2, 3)), y, 1 / 3)
+    _, expected = _alone(flat, weights[0].clone(), x[0], y[0])
+    torch.testing.assert_close(gradient[1], expected, rtol=1e-4, atol=1e-5)
 
 
 @settings(max_examples=20)

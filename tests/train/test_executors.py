@@ -162,6 +162,10 @@ def test_chunks_are_a_function_of_the_job() -> None:
     sizes = [chunk_size(small(), size) for size in (100, 10**6, 10**9)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 1
+    pictures = small({"model.kind": "cnn"})
+    sides = [chunk_size(pictures, 100, (1, side, side)) for side in (8, 28, 1000, 10_000)]
+    assert sides == sorted(sides, reverse=True)
+    assert sides[0] == sides[1] > sides[2] >= sides[3] == 1
 
 
 def test_workers_are_as_many_as_asked_or_as_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:

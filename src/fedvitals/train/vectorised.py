@@ -27,6 +27,8 @@ from fedvitals.train.trained import Failed, SampledStep, Trained
 
 log = logging.getLogger("fedvitals")
 
+PREPARED_BYTES = 256 * 2**20  # of rows that are kept as the model takes them, beside the rows themselves
+
 
 class BatchTrainer:
     """Trains many clients at once. `local` trains those that cannot be in a batch, and lends its model."""
@@ -43,6 +45,7 @@ class BatchTrainer:
         self._sgd = LocalSGD.of(spec, local.model.trainable)
         self._layout = local.model.flattener.layout
         self._rows = [rows.numpy() for rows in federation.train_rows]
+        self._x = self._prepared_once()
         self._memory: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
@@ -120,6 +123,18 @@ class BatchTrainer:
         for work in works:
             leak(work)
 
+    def _prepared_once(self) -> Tensor | None:
+        """All rows as the model takes them, where they take little memory; else each batch is prepared by itself."""
+        x = self._federation.x
+        grows = self._model.prepared(x[:1]).numel() / max(x[:1].numel(), 1)
+        return self._model.prepared(x) if grows * x.nbytes <= PREPARED_BYTES else None
+
+    def rows(self, numbers: Tensor) -> Tensor:
+        """These rows of the federation as the model takes them."""
+        if self._x is None:
+            return self._model.prepared(self._federation.x.index_select(0, numbers))
+        return self._x.index_select(0, numbers)
+
     def matrices(self, clients: int, size: int) -> tuple[Tensor, Tensor]:
         """Weights and gradients of a batch, kept from round to round: fresh memory costs page faults."""
         if clients not in self._memory:
@@ -168,7 +183,8 @@ class _Batch:
     def _data(self, step: Step) -> tuple[Tensor, Tensor]:
         federation, shape = self._trainer._federation, step.rows.shape
         numbers = step.rows.reshape(-1)
-        x = federation.x.index_select(0, numbers).view(*shape, *federation.x.shape[1:])
+        x = self._trainer.rows(numbers)
+        x = x.view(*shape, *x.shape[1:])
         y = federation.y.index_select(0, numbers).view(shape)
         for client in self._own_rows:
             if client < step.active:
@@ -179,7 +195,7 @@ class _Batch:
         work, rows = self._works[client], step.own[client]
         if work.x is None or work.y is None:
             return
-        x[client], y[client] = work.x[rows], work.y[rows]
+        x[client], y[client] = self._trainer._model.prepared(work.x[rows]), work.y[rows]
         if isinstance(step.share, Tensor):
             x[client, step.share[client] == 0] = 0  # a spoilt row that only fills up must not spoil the batch
 

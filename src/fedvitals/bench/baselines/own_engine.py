@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
+
+from torch import Tensor
 
 from fedvitals.bench.baselines.as_job import job_of
 from fedvitals.bench.baselines.problem import Problem
 from fedvitals.settings import resolve
 from fedvitals.train.engine import train
+from fedvitals.train.hooks import NoHook
 from fedvitals.train.job import Job
-from fedvitals.train.progress import NoProgress
 
 
 class OwnEngine:
@@ -32,7 +35,7 @@ class OwnEngine:
         job: Job = job_of(self._problem, rounds + 1).replaced({**self._execute, "train.evaluate_every": rounds + 1})
         watch = _Stopwatch()
         with tempfile.TemporaryDirectory() as folder:
-            result = train(job, settings=resolve({"dir": folder}), progress=watch)
+            result = train(job, settings=resolve({"dir": folder}), hook=watch)
         self._accuracy = result.accuracy if result.accuracy is not None else float("nan")
         return watch.ended_s[-1] - watch.ended_s[0]
 
@@ -40,11 +43,11 @@ class OwnEngine:
         return self._accuracy
 
 
-class _Stopwatch(NoProgress):
-    """When each round ended."""
+class _Stopwatch(NoHook):
+    """When each global model was there: what comes between the last one and its evaluation is not timed."""
 
     def __init__(self) -> None:
         self.ended_s: list[float] = []
 
-    def round_done(self, *_: object, **__: object) -> None:
+    def after_round(self, round: int, model_state: Mapping[str, Tensor]) -> None:
         self.ended_s.append(time.perf_counter())

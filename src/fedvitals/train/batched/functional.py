@@ -23,6 +23,9 @@ class Vmapped:
         self._mask = model.trainable
         self._step = vmap(grad_and_value(self._loss), in_dims=(0, 0, 0, 0))
 
+    def prepared(self, x: Tensor) -> Tensor:
+        return x
+
     def losses_and_gradient(
         self, weights: Tensor, gradient: Tensor, x: Tensor, y: Tensor, share: Tensor | float
     ) -> Tensor:

@@ -23,6 +23,9 @@ class BatchedGRU:
         self._tokens = isinstance(module, TokenGRU)
         self._hidden = module.gru.hidden_size
 
+    def prepared(self, x: Tensor) -> Tensor:
+        return x
+
     def losses_and_gradient(
         self, weights: Tensor, gradient: Tensor, x: Tensor, y: Tensor, share: Tensor | float
     ) -> Tensor:
