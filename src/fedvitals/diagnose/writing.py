@@ -18,6 +18,7 @@ def write(
     grade: Grade = Grade.CERTAIN,
     rounds: Iterable[int] = (),
     clients: Iterable[str] = (),
+    layers: Iterable[str] = (),
     evidence: Mapping[str, Any] | None = None,
     next: Iterable[Action | str] = (),
 ) -> Finding:
@@ -29,7 +30,7 @@ def write(
         grade=grade,
         rounds=tuple(sorted({int(one) for one in rounds})),
         clients=tuple(dict.fromkeys(clients)),
-        layers=(),
+        layers=tuple(layers),
         why=why,
         evidence=dict(evidence or {}),
         next=tuple(one if isinstance(one, Action) else Action(one) for one in next),

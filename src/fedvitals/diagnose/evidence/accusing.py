@@ -1,0 +1,126 @@
+"""A suspicion -> a finding: who, since when, and the numbers that carried it, beside those of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.evidence.course import course
+from fedvitals.diagnose.evidence.measures import NAMES
+from fedvitals.diagnose.evidence.suspicion import Suspicion, suspicions
+from fedvitals.diagnose.rule import Rule
+from fedvitals.diagnose.words import listed
+from fedvitals.diagnose.writing import write
+from fedvitals.vocabulary import Action, Finding, Grade, Severity
+
+IN_WORDS = {
+    "norm": ("norm for its steps", True),
+    "first_loss": ("loss of its first steps", True),
+    "loss": ("mean loss", True),
+    "last_loss": ("loss of its last steps", True),
+    "loss_drop": ("last loss over first", True),
+    "loss_jump": ("largest loss over first", True),
+    "loss_rough": ("unsteadiness of its losses", False),
+    "norm_for_loss": ("norm over first loss", True),
+    "last_share": ("share of the last matrix in its norm", True),
+    "first_share": ("share of the first matrix in its norm", True),
+    "bias_share": ("share of the biases in its norm", True),
+    "range_first": ("range over std in the first matrix", True),
+    "range_last": ("range over std in the last matrix", True),
+    "zeros_first": ("share of the first matrix that did not move", False),
+    "mean_last": ("mean over std of the last bias", False),
+    "bias_rows": ("correlation of the last bias with its rows", False),
+    "bias_skew": ("skew of the last bias", False),
+    "units_focus": ("concentration on few output units", False),
+    "samples": ("rows", True),
+    "cosine": ("cosine to the others", False),
+    "cosine_first": ("cosine to the others in the first matrix", False),
+    "cosine_last": ("cosine to the others in the last matrix", False),
+    "cosine_bias": ("cosine to the others in the last bias", False),
+    "cosine_units": ("cosine to the others over output units", False),
+    "nearest": ("cosine to its nearest neighbour", False),
+    "profile": ("distance of its layer profile", True),
+    "own_previous": ("cosine to its own last update", False),
+    "own_mean": ("cosine to its own past", False),
+    "own_first": ("cosine to its own first updates", False),
+    "own_signature": ("likeness to its own past beside the cohort's", False),
+    "own_units": ("likeness of the units it pushes to its own past", False),
+}  # in words, and whether the measure is a logarithm
+
+
+def accusations(
+    chart: Chart,
+    rule: Rule,
+    kinds: Sequence[str],
+    sentence: str,
+    *,
+    severity: Severity,
+    next: Sequence[Action],
+    but: Sequence[str] = (),
+) -> Iterator[Finding]:
+    """At most two findings: the accused of these kinds, and the suspects. `but` are clients that are explained already.
+
+    `sentence` follows the client's name; the actions may say {clients}.
+    """
+    found = [one for one in chart.shared(suspicions) if one.kind in kinds and chart.clients[one.client] not in but]
+    for grade in (Grade.ACCUSED, Grade.SUSPECT):
+        group = sorted((one for one in found if one.grade is grade), key=lambda one: one.threshold - one.score)
+        if not group:
+            continue
+        names = chart.names([one.client for one in group])
+        also = f"; the same of {listed(names[1:])}" if len(names) > 1 else ""
+        perhaps = "" if grade is Grade.ACCUSED else "perhaps "
+        yield write(
+            rule,
+            severity if grade is Grade.ACCUSED else Severity.INFO,
+            f"client {names[0]} {perhaps}{sentence}: {numbers(chart, group[0])}{also}",
+            grade=grade,
+            rounds=[number for one in group for number in one.rounds],
+            clients=names,
+            evidence={chart.clients[one.client]: _evidence(chart, one) for one in group},
+            next=[Action(one.text.replace("{clients}", listed(names)), one.safe) for one in next],
+        )
+
+
+def numbers(chart: Chart, suspicion: Suspicion) -> str:
+    """The measures that carried it, in the round in which it was noticed, beside the others' and its own before."""
+    return "; ".join(_number(chart, suspicion.row, name) for name in suspicion.carriers) or "by many small signs"
+
+
+def _number(chart: Chart, row: int, name: str) -> str:
+    words, logarithm = IN_WORDS[name]
+    value, others, before = _beside(chart, row, name)
+    shown = (lambda one: f"{np.exp(np.clip(one, -50, 50)):.3g}") if logarithm else (lambda one: f"{one:.2f}")
+    own = f", its own before {shown(np.median(before))}" if len(before) else ""
+    among = f"the other {len(others)} {shown(others.min())} to {shown(others.max())}" if len(others) else "alone"
+    return f"{words} {shown(value)} ({among}{own})"
+
+
+def _beside(chart: Chart, row: int, name: str) -> tuple[float, np.ndarray, np.ndarray]:
+    """The value, those of the others of its round who are not suspected, and its own of earlier rounds."""
+    table, values = chart.participations, chart.shared(course).raw[:, NAMES.index(name)]
+    suspected = [one.client for one in chart.shared(suspicions)]
+    others = values[(table.round == table.round[row]) & ~np.isin(table.client, suspected)]
+    before = values[(table.client == table.client[row]) & (table.attempt < table.attempt[row])]
+    return float(values[row]), others[np.isfinite(others)], before[np.isfinite(before)]
+
+
+def _evidence(chart: Chart, suspicion: Suspicion) -> dict[str, object]:
+    measures = {}
+    for name in suspicion.carriers:
+        value, others, before = _beside(chart, suspicion.row, name)
+        measures[name] = {
+            "value": round(value, 4),
+            "others": [round(float(one), 4) for one in (others.min(), np.median(others), others.max())]
+            if len(others)
+            else [],
+            "own_before": round(float(np.median(before)), 4) if len(before) else None,
+        }
+    return {
+        "score": round(suspicion.score, 3),
+        "threshold": round(suspicion.threshold, 3),
+        "noticed_in_round": int(chart.participations.round[suspicion.row]),
+        "measures": measures,
+    }

@@ -1,0 +1,96 @@
+"""Small learned scorers, read from a file that holds nothing but numbers, and used with numpy alone.
+
+Each is a sum of small decision trees (gradient boosting: Friedman 2001). All rows go through a tree at once: every leaf
+has a bit, every test that a row fails strikes out the leaves on the other side, and the lowest bit left is its leaf
+(Lucchese et al., QuickScorer, SIGIR 2015).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedvitals.diagnose.chart import Floats
+
+MOST_LEAVES = 32  # a bit each
+SCORER = Path(__file__).with_name("scorer.npz")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trees:
+    """The tests and leaves of many trees, one after the other."""
+
+    tree: NDArray[np.int32]  # of each test
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    missing_left: NDArray[np.bool_]
+    keep: NDArray[np.uint32]  # the leaves that are left when a row fails the test
+    leaves: NDArray[np.float32]  # [trees, MOST_LEAVES]
+    scorer: NDArray[np.int32]  # of each tree
+    base: NDArray[np.float32]  # of each scorer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scorers:
+    """One scorer a kind of fault, with what its scores are worth: thresholds from runs without a fault."""
+
+    kinds: tuple[str, ...]
+    features: tuple[str, ...]
+    accuse: Floats  # [kinds, clocks]
+    suspect: Floats
+    trees: Trees
+
+    def scores(self, features: Floats) -> Floats:
+        """[rows, kinds] from [rows, features]."""
+        columns = np.asfortranarray(features, dtype=np.float32)
+        out = np.repeat(self.trees.base[None].astype(np.float64), len(columns), axis=0)
+        starts = np.searchsorted(self.trees.tree, np.arange(len(self.trees.scorer) + 1))
+        for tree, scorer in enumerate(self.trees.scorer.tolist()):
+            out[:, scorer] += _leaf_values(self.trees, tree, int(starts[tree]), int(starts[tree + 1]), columns)
+        return out
+
+
+def _leaf_values(trees: Trees, tree: int, start: int, end: int, columns: NDArray[np.float32]) -> NDArray[np.float32]:
+    left = np.full(len(columns), 0xFFFFFFFF, np.uint32)
+    for test in range(start, end):
+        values = columns[:, trees.feature[test]]
+        limit = trees.threshold[test]
+        passed = ~(values > limit) if trees.missing_left[test] else values <= limit
+        left &= np.where(passed, np.uint32(0xFFFFFFFF), trees.keep[test])
+    lowest = left & (~left + np.uint32(1))
+    place = np.frexp(lowest.astype(np.float64))[1] - 1
+    found: NDArray[np.float32] = trees.leaves[tree, place]
+    return found
+
+
+def load(path: Path = SCORER) -> Scorers:
+    """The scorers that ship with fedvitals, or those of another file."""
+    with np.load(path, allow_pickle=False) as file:
+        about: Mapping[str, Any] = json.loads(str(file["about"]))
+        trees = Trees(**{name: file[name] for name in Trees.__dataclass_fields__})
+        return Scorers(
+            tuple(about["kinds"]),
+            tuple(about["features"]),
+            file["accuse"].astype(float),
+            file["suspect"].astype(float),
+            trees,
+        )
+
+
+def save(path: Path, scorers: Scorers, about: Mapping[str, Any]) -> None:
+    """Keep scorers in a file, with a few words on where they come from."""
+    words = {**about, "kinds": list(scorers.kinds), "features": list(scorers.features)}
+    arrays = {name: getattr(scorers.trees, name) for name in Trees.__dataclass_fields__}
+    np.savez_compressed(
+        path,
+        about=np.array(json.dumps(words)),
+        accuse=scorers.accuse.astype(np.float32),
+        suspect=scorers.suspect.astype(np.float32),
+        **arrays,
+    )

@@ -1,0 +1,237 @@
+"""What is measured of each update in its cohort: scale-free numbers that bad clients move and unusual ones do not.
+
+All are functions of statistics, sketches and losses; none needs data or the update itself. Angles are between unit
+sketches, so they are cosines with an error of about 1/16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedvitals.diagnose.chart import MAX, MEAN, MIN, NORM, STD, ZEROS, Chart, Floats, Ints, Updates
+
+SINGLE = (
+    "norm",  # log of the update's norm, less what its number of steps explains
+    "first_loss",  # log: nearly the received model's loss on its rows
+    "loss",
+    "last_loss",
+    "loss_drop",
+    "loss_jump",  # log of the largest loss over the first
+    "loss_rough",  # how unsteady the losses of its steps are
+    "norm_for_loss",  # log norm less log first loss
+    "last_share",  # log share of the last matrix in the norm
+    "first_share",
+    "bias_share",
+    "range_first",  # log of (max - min) / std of the first matrix
+    "range_last",
+    "zeros_first",  # share of values that did not move
+    "mean_last",  # mean over std of the last bias
+    "bias_rows",  # correlation of the last bias with the sums of the last matrix's rows
+    "bias_skew",  # a few classes pushed up, or a few pushed down
+    "units_focus",  # how few output units carry the update
+    "samples",
+)
+COHORT = (
+    "cosine",  # to the mean direction of the others
+    "cosine_first",
+    "cosine_last",
+    "cosine_bias",
+    "cosine_units",
+    "nearest",  # cosine to the nearest other
+    "profile",  # distance of its layer shares from the cohort's
+)
+OWN = (
+    "own_previous",  # cosine to its own last update
+    "own_mean",  # to the mean direction of its own past
+    "own_first",  # to the mean direction of its first participations
+    "own_signature",  # to its own past, both less what the cohort did
+    "own_units",  # of how it pushed the output units, to its own past
+)
+NAMES = (*SINGLE, *COHORT, *OWN)
+TINY = 1e-12
+Put = Callable[[str, NDArray[np.floating]], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """Where in a layout the telling layers are; None where there is none."""
+
+    first: int | None
+    last: int | None
+    bias: int | None  # the vector behind the last matrix, kept whole in the sketch
+    vectors: tuple[int, ...]
+    places: tuple[slice, ...]  # of each layer in the sketch
+
+
+def parts(updates: Updates) -> Parts:
+    layout = updates.layout
+    ends = np.cumsum((0, *layout.sketch_buckets)).tolist()
+    places = tuple(slice(start, end) for start, end in pairwise(ends))
+    moving = [index for index, layer in enumerate(layout.layers) if layer.size and layer.dtype.startswith(("f", "b"))]
+    matrices = [index for index in moving if len(layout.layers[index].shape) >= 2]
+    vectors = tuple(index for index in moving if len(layout.layers[index].shape) == 1)
+    last = layout.unit_layer if layout.unit_layer is not None else (matrices[-1] if matrices else None)
+    return Parts(matrices[0] if matrices else None, last, _bias_of(updates, last), vectors, places)
+
+
+def _bias_of(updates: Updates, last: int | None) -> int | None:
+    """The layer behind the last matrix, if it has a value a unit and the sketch holds it whole."""
+    layers, buckets = updates.layout.layers, updates.layout.sketch_buckets
+    if last is None or last + 1 >= len(layers) or last + 1 >= len(buckets):
+        return None
+    behind = layers[last + 1]
+    fits = behind.shape == layers[last].shape[:1] and buckets[last + 1] == behind.size
+    return last + 1 if fits else None
+
+
+def singles(chart: Chart, updates: Updates) -> Floats:
+    """[participations, SINGLE]: what each update and its losses say by themselves."""
+    table, where = chart.participations, parts(updates)
+    stats = updates.stats.astype(np.float64)
+    out = np.full((len(table), len(SINGLE)), np.nan)
+
+    def put(name: str, values: NDArray[np.floating]) -> None:
+        out[:, SINGLE.index(name)] = values
+
+    with np.errstate(all="ignore"):
+        total = np.sqrt((stats[:, :, NORM] ** 2).sum(axis=1))
+        norm = np.log(np.maximum(total, TINY))
+        first_loss = np.log(np.maximum(table.first_loss, 1e-6))
+        put("norm", norm - _explained_by_steps(norm, table.steps))
+        put("first_loss", first_loss)
+        put("loss", np.log(np.maximum(table.loss, 1e-6)))
+        put("last_loss", np.log(np.maximum(table.last_loss, 1e-6)))
+        put("loss_drop", np.log(np.maximum(table.last_loss, 1e-6)) - first_loss)
+        put("norm_for_loss", norm - first_loss)
+        put("samples", np.log(np.maximum(table.samples, 1.0)))
+        _put_curves(put, updates)
+        _put_shapes(put, stats, where, total)
+        _put_units(put, updates, where)
+    out[~updates.present] = np.nan
+    return out
+
+
+def _explained_by_steps(norm: Floats, steps: Floats) -> Floats:
+    """Longer trainings move further: the robust line through all participations of the run."""
+    from fedvitals.diagnose.robust import median, slope
+
+    longer = np.log(np.maximum(steps, 1.0))
+    seen = np.isfinite(norm) & np.isfinite(longer)
+    if not seen.any() or np.ptp(longer[seen]) < 1e-9:
+        return np.zeros_like(norm)
+    rise = slope(longer, norm)
+    rise = min(max(rise, 0.0), 1.0) if np.isfinite(rise) else 0.0
+    return np.where(np.isfinite(longer), rise * (longer - median(longer)), 0.0)
+
+
+def _put_curves(put: Put, updates: Updates) -> None:
+    losses = np.log(np.maximum(updates.losses.astype(np.float64), 1e-6))
+    if losses.shape[1] < 2:
+        return
+    put("loss_jump", np.nanmax(np.where(np.isnan(losses), -np.inf, losses), axis=1) - losses[:, 0])
+    moves = np.abs(np.diff(losses, axis=1))
+    count = np.maximum((~np.isnan(moves)).sum(axis=1), 1)
+    put("loss_rough", np.nansum(moves, axis=1) / count)
+
+
+def _put_shapes(put: Put, stats: Floats, where: Parts, total: Floats) -> None:
+    shares = np.log(np.maximum(stats[:, :, NORM], TINY) / np.maximum(total, TINY)[:, None])
+    if where.last is not None:
+        put("last_share", shares[:, where.last])
+        put("range_last", _range(stats, where.last))
+    if where.first is not None:
+        put("first_share", shares[:, where.first])
+        put("range_first", _range(stats, where.first))
+        put("zeros_first", stats[:, where.first, ZEROS])
+    if where.bias is not None:
+        put("mean_last", stats[:, where.bias, MEAN] / np.maximum(stats[:, where.bias, STD], TINY))
+    if where.vectors:
+        squares = (stats[:, where.vectors, NORM] ** 2).sum(axis=1)
+        put("bias_share", 0.5 * np.log(np.maximum(squares, TINY**2)) - np.log(np.maximum(total, TINY)))
+
+
+def _range(stats: Floats, layer: int) -> Floats:
+    width = stats[:, layer, MAX] - stats[:, layer, MIN]
+    found: Floats = np.log(np.maximum(width, TINY) / np.maximum(stats[:, layer, STD], TINY))
+    return found
+
+
+def pushed_units(updates: Updates) -> Floats | None:
+    """[participations, units]: the signed sums of the last matrix's rows, as a direction."""
+    if updates.unit_norms is None or updates.unit_sums is None or not updates.unit_norms.shape[1]:
+        return None
+    return updates.unit_norms.astype(np.float64) * updates.unit_sums.astype(np.float64)
+
+
+def _put_units(put: Put, updates: Updates, where: Parts) -> None:
+    pushed = pushed_units(updates)
+    if pushed is None or updates.unit_norms is None:
+        return
+    squares = updates.unit_norms.astype(np.float64) ** 2
+    put("units_focus", (squares**2).sum(axis=1) / np.maximum(squares.sum(axis=1), TINY) ** 2)
+    if where.bias is None or updates.sketches is None:
+        return
+    bias = updates.sketches[:, where.places[where.bias]].astype(np.float64)
+    if bias.shape[1] == pushed.shape[1]:
+        put("bias_rows", _correlation(bias, pushed))
+    centred = bias - bias.mean(axis=1, keepdims=True)
+    width = np.maximum(np.sqrt((centred**2).mean(axis=1)), TINY)
+    put("bias_skew", (centred**3).mean(axis=1) / width**3)
+
+
+def _correlation(a: Floats, b: Floats) -> Floats:
+    a = a - a.mean(axis=1, keepdims=True)
+    b = b - b.mean(axis=1, keepdims=True)
+    lengths = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+    found: Floats = (a * b).sum(axis=1) / np.maximum(lengths, TINY)
+    return found
+
+
+def unit(vectors: NDArray[np.floating]) -> Floats:
+    """Each row divided by its length; what has none stays 0."""
+    values = np.asarray(vectors, dtype=np.float64)
+    lengths = np.sqrt((values**2).sum(axis=-1, keepdims=True))
+    return np.where(lengths > TINY, values / np.maximum(lengths, TINY), 0.0)
+
+
+def cohort_measures(sketches: Floats, pushed: Floats | None, log_shares: Floats, where: Parts) -> Floats:
+    """[cohort, COHORT] of the updates of one round; `sketches` and `pushed` are unit rows."""
+    out = np.full((len(sketches), len(COHORT)), np.nan)
+    if len(sketches) < 3:
+        return out
+    out[:, 0] = _to_others(sketches)
+    for place, layer in ((1, where.first), (2, where.last), (3, where.bias)):
+        if layer is not None and where.places:
+            out[:, place] = _to_others(unit(sketches[:, where.places[layer]]))
+    if pushed is not None:
+        out[:, 4] = _to_others(pushed)
+    angles = sketches @ sketches.T
+    np.fill_diagonal(angles, -np.inf)
+    out[:, 5] = angles.max(axis=1)
+    away = log_shares - np.median(log_shares, axis=0)
+    out[:, 6] = np.log(np.sqrt((np.minimum(np.abs(away), 10.0) ** 2).mean(axis=1)) + 1e-3)
+    return out
+
+
+def _to_others(rows: Floats) -> Floats:
+    """The cosine of each unit row to the mean of the others."""
+    others = unit(rows.sum(axis=0) - rows)
+    found: Floats = (rows * others).sum(axis=1)
+    return found
+
+
+def rows_of(chart: Chart, rows: Ints) -> Ints:
+    """Those of these participations that can be measured: an update is there and finite, and not nothing."""
+    updates = chart.updates
+    if updates is None:
+        return rows[:0]
+    fit = updates.present[rows] & (updates.nonfinite[rows].sum(axis=1) == 0)
+    norms = updates.norms[rows].astype(np.float64)
+    fit &= np.isfinite(norms).all(axis=1) & (norms.sum(axis=1) > 0)
+    kept: Ints = rows[fit]
+    return kept

@@ -1,0 +1,52 @@
+"""Data-quality suspect: a client's labels do not fit its rows.
+
+Sees: a loss of the received model on the client's rows that is higher than the others' or than its own before and does
+not come down as theirs does, with an update of no clear direction.
+
+Matters: wrong labels (a careless annotator, a broken join) cost accuracy for everybody, and memorising them costs more.
+
+Evidence: the measures that carried it, beside those of the others and its own before.
+
+False alarms: its threshold was taken from the largest scores over all clients and rounds of runs without a fault; the
+rates measured on data never used for that are on the page of the fault bench. It compares with the cohort and with the
+client's own past, so a client whose data really changed looks guilty too. Rows that are merely hard look alike when
+they come suddenly.
+
+Do: look at a sample of its labels; train once without it and compare.
+
+Papers: Northcutt, Jiang, Chuang, "Confident learning", JAIR 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.evidence.accusing import accusations
+from fedvitals.diagnose.rule import Sight, WrittenRule
+from fedvitals.vocabulary import Action, Finding, Severity
+
+
+def _look(chart: Chart) -> Iterator[Finding]:
+    return accusations(
+        chart,
+        RULE,
+        ("label-noise",),
+        "trains on labels that do not fit its rows",
+        severity=Severity.WARNING,
+        next=(
+            Action("fedvitals show RUN --client {clients}"),
+            Action("look at a sample of the labels of {clients}"),
+            Action("leave {clients} out", safe=False),
+        ),
+    )
+
+
+RULE = WrittenRule(
+    code="FL507",
+    name="data-quality suspect",
+    page=__doc__ or "",
+    look=_look,
+    needs=frozenset({Sight.SKETCHES}),
+    explains=frozenset({"FL402", "FL403", "FL404", "FL406", "FL410", "FL501", "FL503", "FL504", "FL505"}),
+)

@@ -1,0 +1,82 @@
+"""Duplicated updates: several clients send the same update.
+
+Sees: updates of different clients in one round whose sketches are equal, or so near to each other (noise of up to 3%)
+that honest neighbours are at least ten times further apart, with norms to match. Not judged where more than half of a
+cohort is alike.
+
+Matters: one opinion counted twice. A free rider copies whoever is honest; a sybil speaks with many mouths.
+
+Evidence: the groups by round, and whether they are equal to the last bit.
+
+False alarms: none were seen in clean runs. Two clients with the same rows and the same seed are alike by right.
+
+Do: find out whether they share data or a machine. Who copied whom can't be told from one round; when the same client is
+alike to different ones in several rounds, it is the copier and it alone is named.
+
+Papers: Fung, Yoon, Beschastnikh, "The limitations of federated learning in sybil settings" (FoolsGold), RAID 2020.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.evidence.repeats import Group, copies
+from fedvitals.diagnose.rule import Sight, WrittenRule
+from fedvitals.diagnose.words import listed
+from fedvitals.diagnose.writing import times, write
+from fedvitals.vocabulary import Action, Finding, Grade, Severity
+
+MOST_SHOWN = 20  # groups in the evidence
+OFTEN = 0.5  # of the most frequent member's groups: who is in so many is no chance victim
+
+
+def _look(chart: Chart) -> Iterator[Finding]:
+    groups = chart.shared(copies)
+    if not groups:
+        return
+    members = [tuple(dict.fromkeys(chart.names(chart.participations.client[list(one.rows)]))) for one in groups]
+    named = _copiers(members)
+    exact = all(one.exact for one in groups)
+    alike = "the same update" if exact else "nearly the same update"
+    partners = sorted({name for group in members for name in group} - set(named))
+    whom = f", each time another's: {listed(partners)}" if partners else ""
+    yield write(
+        RULE,
+        Severity.WARNING,
+        f"clients {listed(members[0])} sent {alike} in round {groups[0].round}; it happened {times(len(groups))}"
+        f"{f' with {listed(named)}{whom}' if len(groups) > 1 else ''}",
+        grade=Grade.CERTAIN if exact else Grade.ACCUSED,
+        rounds=[one.round for one in groups],
+        clients=named,
+        evidence={"groups": _shown(groups, members), "exact": exact, "partners": partners},
+        next=(
+            f"fedvitals show RUN --round {groups[0].round}",
+            Action(f"count {listed(named)} once, or not at all", safe=False),
+        ),
+    )
+
+
+def _copiers(groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Who is in group after group; everybody, where nobody stands out."""
+    counts = Counter(name for group in groups for name in group)
+    most = max(counts.values())
+    often = tuple(name for name, count in counts.items() if count > OFTEN * most)
+    everybody = tuple(counts)
+    return often if most >= 2 and len(often) < len(everybody) else everybody
+
+
+def _shown(groups: Sequence[Group], members: Sequence[tuple[str, ...]]) -> list[dict[str, object]]:
+    pairs = list(zip(groups, members, strict=True))[:MOST_SHOWN]
+    return [{"round": one.round, "clients": list(names), "exact": one.exact} for one, names in pairs]
+
+
+RULE = WrittenRule(
+    code="FL606",
+    name="duplicated updates",
+    page=__doc__ or "",
+    look=_look,
+    needs=frozenset({Sight.SKETCHES}),
+    explains=frozenset({"FL505", "FL506", "FL507", "FL601", "FL602", "FL603", "FL607", "FL608", "FL609"}),
+)

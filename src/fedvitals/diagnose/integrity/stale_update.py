@@ -1,0 +1,61 @@
+"""Stale update: a client sends an earlier update of its own again.
+
+Sees: a sketch and norms that equal, to the last bit, those of an earlier participation of the same client. Training is
+never that repeatable: another model was received, and another order of rows was drawn.
+
+Matters: an old update pulls the model back to where it was then, with the weight of a fresh one.
+
+Evidence: the rounds, and for each the round whose update was sent again.
+
+False alarms: none were seen in clean runs. A client with one row, full batches and an unchanged model could repeat
+itself.
+
+Do: look for a cache between training and sending; for a failed training whose last result was sent instead.
+
+Papers: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.evidence.repeats import repeated
+from fedvitals.diagnose.rule import Sight, WrittenRule
+from fedvitals.diagnose.words import ranges
+from fedvitals.diagnose.writing import times, write
+from fedvitals.vocabulary import Action, Finding, Severity
+
+
+def _look(chart: Chart) -> Iterator[Finding]:
+    table, first = chart.participations, chart.shared(repeated)
+    again = (first != np.arange(len(first))) & (table.client[first] == table.client)
+    for client in np.unique(table.client[again]):
+        rows = np.flatnonzero(again & (table.client == client))
+        name = chart.clients[int(client)]
+        sources = sorted({int(one) for one in table.round[first[rows]]})
+        yield write(
+            RULE,
+            Severity.WARNING,
+            f"client {name} sent an update again {times(len(rows))}, equal to the last bit to that of round "
+            f"{ranges(sources)}",
+            rounds=table.round[rows],
+            clients=(name,),
+            evidence={"participations": len(rows), "sent_first_in": sources},
+            next=(
+                f"fedvitals show RUN --client {name}",
+                Action(f"leave client {name} out until it trains again", safe=False),
+            ),
+        )
+
+
+RULE = WrittenRule(
+    code="FL605",
+    name="stale update",
+    page=__doc__ or "",
+    look=_look,
+    needs=frozenset({Sight.SKETCHES}),
+    explains=frozenset({"FL505", "FL506", "FL507", "FL601", "FL602", "FL603", "FL607", "FL608", "FL609"}),
+)
