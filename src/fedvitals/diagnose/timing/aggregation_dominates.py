@@ -40,6 +40,7 @@ STEPPED_UP = 10.0
 TOO_SLOW = 20.0
 BYTES_PER_S = 0.5e9  # to add up in one thread, memory's speed many times over
 LEAST_S = 0.01  # a fixed cost that nobody calls slow
+NOTICED_S = 0.02  # a busy machine interrupts for about that long
 RATE = 0.01
 
 
@@ -96,8 +97,10 @@ def _stepped_up(rounds: Rounds) -> tuple[Ints, str]:
     if split is None or split.after - split.before < math.log(STEPPED_UP):
         return nothing, ""
     after = slice(split.place, None)
+    if np.quantile(rounds.took[after], 0.1) <= np.quantile(rounds.took[: split.place], 0.9):
+        return nothing, ""
     part = median(rounds.took[after] / np.maximum(rounds.length[after], 1e-12))
-    if part < MATTERS or split.score < threshold(len(rounds.took), RATE):
+    if part < MATTERS or median(rounds.took[after]) < NOTICED_S or split.score < threshold(len(rounds.took), RATE):
         return nothing, ""
     return np.arange(split.place, len(rounds.took)), f"; it was {seconds(math.exp(split.before))} before"
 

@@ -12,7 +12,8 @@ False alarms: at most one run in a hundred by the persistence test (each partici
 its steps and rows take; chance is how often others are), and the factor must lie beyond the spread of the clients' own
 medians. In a federation of mixed devices half of the clients may be slow by nature: then none is named. Measured times
 carry the machine's noise, which can hide a straggler with few participations; there it must also have been the longest
-in half of them.
+in half of them, and be twice as slow as others with at least half as much to do: who has by far the most rows is not
+judged by measured times.
 
 Do: look at the client's computer. Let rounds end without the last ones (`over_select`, `deadline_s`), train
 asynchronously, or give slow clients fewer epochs (FedProx allows that).
@@ -38,6 +39,7 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FACTORS = (2.0, 3.0, 5.0)  # slow, in noise of growing height; at twice the time the others idle for half of it
 HOLDS = 0.5  # of its slow participations must be the longest of their rounds
+LEAST_PEERS = 2  # other clients with at least half as much to do
 RATE = 0.01
 
 
@@ -56,14 +58,23 @@ def _look(chart: Chart) -> Iterator[Finding]:
                 best[streak.client] = streak
     least = _natural(chart, slow) if best else 0.0
     for streak in sorted(best.values(), key=lambda one: one.chance):
-        if median(slow[streak.seen]) > least and _matters(chart, streak):
+        if median(slow[streak.seen]) > least and _matters(chart, streak, slow):
             yield _finding(chart, streak, slow)
 
 
-def _matters(chart: Chart, streak: Streak) -> bool:
-    """Measured times are noisy, small work the more so: there, nobody is a straggler who does not hold up rounds."""
+def _matters(chart: Chart, streak: Streak, slow: Floats) -> bool:
+    """Measured times are noisy. There, a straggler holds up rounds, and is slow beside others with as much to do: on a
+    busy machine short work fits between two interruptions, and long work never does."""
     reckoned = chart.run.environment.get("clock") == "virtual" or chart.participations.attributed[streak.rows].all()
-    return bool(reckoned) or held(chart, streak.rows) >= HOLDS * len(streak.rows)
+    if reckoned:
+        return True
+    if held(chart, streak.rows) < HOLDS * len(streak.rows):
+        return False
+    table = chart.participations
+    work = np.log(np.maximum(chart.shared(spent).compute, 1e-12)) - slow
+    peers = (table.client != streak.client) & (work >= median(work[streak.rows]) - math.log(2))
+    enough = len(np.unique(table.client[peers])) >= LEAST_PEERS
+    return enough and median(slow[streak.rows]) - median(slow[peers]) > math.log(FACTORS[0])
 
 
 def _natural(chart: Chart, slow: Floats) -> float:
