@@ -45,7 +45,8 @@ def trend(x: Numbers, y: Numbers) -> Trend:
 
 
 def change(y: Numbers, least: int = 3) -> Change | None:
-    """The split whose two medians lie farthest apart for the noise between neighbours; None for too short a series."""
+    """The split that leaves the least distance from the medians of its two sides, and how far these lie apart for the
+    noise between neighbours; None for too short a series."""
     values = np.asarray(y, float)
     values = np.where(np.isfinite(values), values, median(values))
     n = len(values)
@@ -53,14 +54,14 @@ def change(y: Numbers, least: int = 3) -> Change | None:
         return None
     noise = spread(np.diff(values)) / math.sqrt(2)
     floor = 1e-9 * max(float(np.abs(values).max()), 1e-300)
-    best: Change | None = None
-    for place in _places(n, least):
-        before, after = float(np.median(values[:place])), float(np.median(values[place:]))
-        error = max(noise, floor) * math.sqrt(1 / place + 1 / (n - place)) * math.sqrt(math.pi / 2)
-        score = abs(after - before) / error
-        if best is None or score > best.score:
-            best = Change(place, before, after, score)
-    return best
+    place = min(_places(n, least), key=lambda one: _off(values[:one]) + _off(values[one:]))
+    before, after = float(np.median(values[:place])), float(np.median(values[place:]))
+    error = max(noise, floor) * math.sqrt(1 / place + 1 / (n - place)) * math.sqrt(math.pi / 2)
+    return Change(place, before, after, abs(after - before) / error)
+
+
+def _off(values: Numbers) -> float:
+    return float(np.abs(values - np.median(values)).sum())
 
 
 def _places(n: int, least: int) -> list[int]:

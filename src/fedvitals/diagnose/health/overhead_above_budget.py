@@ -7,7 +7,7 @@ Matters: watching must not cost what it saves.
 Evidence: the share, the budget, the run's length, and what is left of the share once a start-up of 0.2 s is taken off.
 
 False alarms: the start (loading, first tensors, opening files) is no steady state: of a run so short that 0.2 s alone
-would break the budget nothing is said, unless it is far above; a share between one and two budgets, which the machine's
+would break the budget nothing is said; a share between one and two budgets, which the machine's
 noise can make, is only told of (info).
 
 Do: keep less: `steps = "off"`, `sketches = false`, `keep_models = false`, or a longer `resources_every_s`.
@@ -42,7 +42,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
         elapsed = (chart.run.ended_ns or 0) / 1e9
     steady = overhead - START_S / elapsed if elapsed else 0.0
     alarming = steady > CLEARLY * budget
-    if not alarming and budget * (elapsed or 0.0) < START_S:
+    if budget * (elapsed or 0.0) < START_S:
         raise CannotSee(f"the run of {seconds(elapsed or 0.0)} is too short: its start, no steady state, counts most")
     yield write(
         RULE,

@@ -9,7 +9,8 @@ and kept do.
 Evidence: its seconds of loading and of computing, the share, how often that was so, and the others' share.
 
 False alarms: the word gives the bound, more than half; a client is named when chance, by how often it happens to the
-others, would do that in at most one run in a hundred. Loops that do not time their loader (`c.batches`) are not seen.
+others, would do that in at most one run in a hundred, and it is so in three of four participations. Loops that do not
+time their loader (`c.batches`) are not seen.
 
 Do: keep decoded rows in memory, load in other processes (`num_workers`), read ahead, move the data to a local disk.
 
@@ -31,6 +32,7 @@ from fedvitals.vocabulary import Finding, Grade, Severity
 
 MOST = 0.5  # what takes more than half binds
 LEAST_ROWS = 5
+HABIT = 0.75  # of its participations: a disk that is slow is slow nearly always, a busy machine now and then
 DO = "load in other processes (num_workers), read ahead, or keep decoded rows in memory"
 
 
@@ -46,7 +48,8 @@ def _look(chart: Chart) -> Iterator[Finding]:
         yield _all(chart, bound, load, compute)
         return
     for streak in streaks(chart, bound, seen, least=least_marks(chart)):
-        if float(worked.load[streak.seen].sum()) > float(worked.compute[streak.seen].sum()):
+        habit = len(streak.rows) >= HABIT * len(streak.seen)
+        if habit and float(worked.load[streak.seen].sum()) > float(worked.compute[streak.seen].sum()):
             yield _one(chart, streak, part)
 
 

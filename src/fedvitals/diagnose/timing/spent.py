@@ -137,8 +137,9 @@ def others(chart: Chart, streak: Streak, values: Floats) -> tuple[float, float]:
 
 
 def least_marks(chart: Chart) -> int:
-    """How often something must be so: a virtual clock has no bad moments."""
-    return LEAST_RECKONED if chart.run.environment.get("clock") == "virtual" else LEAST_MARKS
+    """How often something must be so: a virtual clock has no bad moments, and those of a batch are everybody's."""
+    virtual = chart.run.environment.get("clock") == "virtual"
+    return LEAST_RECKONED if virtual or chart.participations.attributed.any() else LEAST_MARKS
 
 
 def held(chart: Chart, rows: Ints) -> int:

@@ -39,6 +39,7 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FACTORS = (2.0, 3.0, 5.0)  # slow, in noise of growing height; at twice the time the others idle for half of it
 HOLDS = 0.5  # of its slow participations must be the longest of their rounds
+NOISY_RATE = 0.001  # a busy machine is slow for a while, so that what it marks is less by chance than reckoned
 LEAST_PEERS = 2  # other clients with at least half as much to do
 RATE = 0.01
 
@@ -68,7 +69,7 @@ def _matters(chart: Chart, streak: Streak, slow: Floats) -> bool:
     reckoned = chart.run.environment.get("clock") == "virtual" or chart.participations.attributed[streak.rows].all()
     if reckoned:
         return True
-    if held(chart, streak.rows) < HOLDS * len(streak.rows):
+    if streak.chance > NOISY_RATE or held(chart, streak.rows) < HOLDS * len(streak.rows):
         return False
     table = chart.participations
     work = np.log(np.maximum(chart.shared(spent).compute, 1e-12)) - slow
