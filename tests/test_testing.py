@@ -112,5 +112,6 @@ def test_the_contracts_are_at_hand() -> None:
     """Whoever writes a store or a codec finds the contract here; other names are refused."""
     assert testing.CodecContract.__name__ == "CodecContract"
     assert testing.StoreContract.__name__ == "StoreContract"
+    assert testing.RuleContract.__name__ == "RuleContract"
     with pytest.raises(AttributeError, match="no attribute 'Contract'"):
         testing.Contract  # type: ignore[attr-defined]  # noqa: B018  # the access is the test

@@ -71,6 +71,8 @@ def test_the_rules_see_what_they_should() -> None:
         ("-m", "fedvitals", "--version"),
         ("-m", "fedvitals", "run", "--help"),
         ("-m", "fedvitals", "show", "--help"),
+        ("-m", "fedvitals", "doctor", "--help"),
+        ("-m", "fedvitals", "explain", "--help"),
         ("-m", "fedvitals", "completion", "bash"),
         ("-m", "fedvitals", "bench"),
     ],

@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 
 from fedvitals.diagnose.rule import Rule
-from fedvitals.errors import FedvitalsError, nearest
+from fedvitals.errors import FedvitalsError
 
 SECTIONS = ("Sees", "Matters", "Evidence", "False alarms", "Do", "Papers")
 
@@ -42,4 +42,16 @@ def find(rules: Sequence[Rule], wanted: str) -> Rule:
         if wanted.strip().lower() in (rule.code.lower(), rule.name.lower()):
             return rule
     known = [rule.code for rule in rules] + [rule.name for rule in rules]
-    raise FedvitalsError(f"there is no finding {wanted!r}{nearest(wanted.strip(), known)}")
+    raise FedvitalsError(f"there is no finding {wanted!r}{nearby(wanted, known)}")
+
+
+def nearby(word: str, known: Sequence[str]) -> str:
+    """The few that are meant most likely: codes are so alike that one guess is mostly wrong."""
+    import difflib
+
+    by_letters = {one.lower(): one for one in known}
+    close = [by_letters[one] for one in difflib.get_close_matches(word.strip().lower(), list(by_letters))]
+    if not close:
+        return "; `fedvitals explain --all` lists all there are"
+    *others, last = map(repr, close)
+    return f"; did you mean {', '.join(others)} or {last}?" if others else f"; did you mean {last}?"

@@ -15,9 +15,9 @@ from fedvitals.diagnose import (
     resources,
     timing,
 )
-from fedvitals.diagnose.pages import find
+from fedvitals.diagnose.pages import find, nearby
 from fedvitals.diagnose.rule import Rule
-from fedvitals.errors import FedvitalsError, nearest
+from fedvitals.errors import FedvitalsError
 
 FAMILIES: dict[str, tuple[Rule, ...]] = {
     "FL1": failures.RULES,
@@ -60,4 +60,4 @@ def _named(word: str, rules: Sequence[Rule]) -> Sequence[Rule]:
         return [find(rules, word)]
     except FedvitalsError:
         known = [*FAMILIES, *(rule.code for rule in rules), *(rule.name for rule in rules)]
-        raise FedvitalsError(f"there is no rule or family {word!r}{nearest(word.strip(), known)}") from None
+        raise FedvitalsError(f"there is no rule or family {word!r}{nearby(word, known)}") from None
