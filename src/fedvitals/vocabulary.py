@@ -7,9 +7,10 @@ seconds (`_s`); an instant counts from the run's start on the run's clock, `star
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -186,8 +187,37 @@ class Participation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Participations:
+    """Many participations at once, column by column: what becomes of a cohort that was trained as one.
+
+    A column is a list, a tuple, a range or a numpy array with a value for each, or one value that holds for all. Those
+    that are not there are empty. A store keeps them as if each had come by itself.
+    """
+
+    count: int
+    columns: Mapping[str, Any]  # by the fields of Participation; `client` and `attempt` are lists
+
+    def rows(self) -> list[Participation]:
+        """One by one."""
+        columns: list[Iterable[Any]] = [repeat(None)] * len(_PLACES)
+        for name, column in self.columns.items():
+            columns[_PLACES[name]] = spread(column, self.count)
+        return list(map(Participation._make, zip(*columns, strict=False)))  # strict: some go on for ever
+
+
+_PLACES = {name: place for place, name in enumerate(Participation._fields)}
+
+
+def spread(column: Any, count: int) -> Iterable[Any]:
+    """The values of a column of `Participations`, one for each."""
+    if hasattr(column, "tolist"):
+        column = column.tolist()
+    return column if isinstance(column, list | tuple | range) else repeat(column, count)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class UpdateBlock:
-    """Statistics and sketches of up to 64 updates that were summarised together.
+    """Statistics and sketches of up to 128 updates that were summarised together.
 
     `stats` is [rows, layers, STATISTICS]. Sketches are of the update divided by its norm, so float16 holds any scale:
     the sketch of the update itself is `sketches * norm`. `units` describes each row of the last matrix: its norm (as a
@@ -371,6 +401,7 @@ Record = (
     | Layout
     | Round
     | Participation
+    | Participations
     | UpdateBlock
     | ModelBlock
     | StepBlock

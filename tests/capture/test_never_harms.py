@@ -99,7 +99,7 @@ INSIDES = [
     "fedvitals.capture.buffer.CohortBuffer.amend",
     "fedvitals.capture.buffer.CohortBuffer.finish",
     "fedvitals.capture.buffer.kept_losses",
-    "fedvitals.capture.probe._norms",
+    "fedvitals.capture.probe.norms_of",
     "fedvitals.capture.probe.GradientProbe.__enter__",
     "fedvitals.capture.probe.GradientProbe.results",
     "fedvitals.capture.governor.Governor.review",

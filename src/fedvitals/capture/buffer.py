@@ -7,23 +7,25 @@ it does; a cohort that came in parts gets its cosines when the last part is ther
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedvitals.capture.batch import Batch, DraftBatch, Findings, GradientRows, JoinedBatch
+from fedvitals.capture.batch import Batch, DraftBatch, Findings, GradientRows, JoinedBatch, Told
 from fedvitals.capture.draft import Draft
 from fedvitals.capture.losses import kept_losses
 from fedvitals.capture.models import Reference
 from fedvitals.capture.pending import Entry
 from fedvitals.capture.tensors import Row, Snapshot, Source, Summary, joined
+from fedvitals.store.cohorts import singly
 from fedvitals.vocabulary import Blob, Level, Outcome, Participation, Record, StepBlock, UpdateBlock
 
 if TYPE_CHECKING:
     from fedvitals.capture.recorder import Recorder
 
-BLOCK_ROWS = 64
+BLOCK_ROWS = 128
 MOST_REMEMBERED = 4_096  # participations of a round whose cosine can still be put right at its end
 ROW_BYTES = 700  # a Participation in the queue, roughly
 
@@ -37,7 +39,7 @@ class CohortBuffer:
         self._round = round_number
         self._lock = threading.Lock()
         self._added = 0  # participations handed to `pending`
-        self._parts: list[tuple[list[Participation], np.ndarray | None]] = []
+        self._parts: list[tuple[list[Told], np.ndarray | None]] = []
         self._summarised = 0
         self._finished = False
         self._rejected: set[str] = set()
@@ -52,7 +54,7 @@ class CohortBuffer:
         """Differences [clients, size], which nobody writes to from now on."""
         if not self._sees_updates:
             records = batch.records(slice(0, len(batch)), None)
-            self._recorder.emit(records)
+            self._recorder.emit(records, ROW_BYTES * len(batch))
             self._parts.append((records, None))
             return
         self._added += len(batch)
@@ -69,16 +71,17 @@ class CohortBuffer:
         with self._lock:
             self._rejected.update(clients)
             for participations, _ in self._parts:
-                before, participations[:] = list(participations), self._judged(participations)
+                before = singly(participations)
+                participations[:] = self._judged(before)
                 changed = [new for old, new in zip(before, participations, strict=True) if new is not old]
                 if changed:
                     self._recorder.emit(changed)
 
-    def _judged(self, participations: list[Participation]) -> list[Participation]:
+    def _judged(self, participations: Sequence[Told]) -> Sequence[Told]:
         if not self._rejected:
             return participations
         values: dict[str, Any] = {"outcome": Outcome.REJECTED.value, "applied_version": None, "staleness": None}
-        return [one._replace(**values) if one.client in self._rejected else one for one in participations]
+        return [one._replace(**values) if one.client in self._rejected else one for one in singly(participations)]
 
     def add_steps(self, draft: Draft) -> None:
         """Only the sampled steps, of a participation that submits nothing."""
@@ -94,7 +97,7 @@ class CohortBuffer:
             record = draft.record()
             for participations, _ in self._parts:
                 for place, known in enumerate(participations):
-                    if known[:2] == record[:2]:
+                    if isinstance(known, Participation) and known[:2] == record[:2]:
                         participations[place] = record
             self._recorder.emit([record])
 
@@ -105,7 +108,7 @@ class CohortBuffer:
             steps = self._step_block(batch)  # first: it tells drafts which of their steps went bad
             if steps is not None:
                 self._recorder.emit([steps], 64 + steps.stats.nbytes)
-            written: list[Participation] = []
+            written: list[Told] = []
             for start in range(0, len(batch), BLOCK_ROWS):
                 own = slice(start, min(start + BLOCK_ROWS, len(batch)))
                 written += self._emit_block(batch, own, summary, slice(part.start + own.start, part.start + own.stop))
@@ -126,7 +129,7 @@ class CohortBuffer:
     def unseen(self, batch: Batch) -> None:
         """Nothing could be found out about these updates: their participations are written without."""
         with self._lock:
-            self._recorder.emit(batch.records(slice(0, len(batch)), None))
+            self._recorder.emit(batch.records(slice(0, len(batch)), None), ROW_BYTES * len(batch))
             self._summarised += len(batch)
             self._settle()
 
@@ -143,17 +146,17 @@ class CohortBuffer:
     def _correct(self) -> None:
         known = [(some, sketches) for some, sketches in self._parts if sketches is not None]
         if len(self._parts) > 1 and known and self._summarised <= MOST_REMEMBERED:
-            records = [record for some, _ in known for record in some]
+            records = [record for some, _ in known for record in singly(some)]
             self._recorder.emit(_corrected(records, np.concatenate([sketches for _, sketches in known])))
 
-    def _emit_block(self, batch: Batch, own: slice, summary: Summary, part: slice) -> list[Participation]:
+    def _emit_block(self, batch: Batch, own: slice, summary: Summary, part: slice) -> Sequence[Told]:
         number = self._recorder.next_block()
         losses, steps = kept_losses(batch.step_losses_of(own))
         layout = self.reference.flattener.layout.id
         block = UpdateBlock(number, self._round, layout, losses=losses, loss_steps=steps, **_cut(summary, part))
         participations = self._judged(batch.records(own, _findings(summary, part, number)))
         records: list[Record] = [block, *participations]
-        self._recorder.emit(records, _size(block) + ROW_BYTES * len(participations))
+        self._recorder.emit(records, _size(block) + ROW_BYTES * (own.stop - own.start))
         return participations
 
     def _step_block(self, batch: Batch) -> StepBlock | None:
@@ -166,14 +169,14 @@ class CohortBuffer:
         return StepBlock(
             self._round,
             layout.id,
-            tuple(client for rows in taken for client in rows.clients),
-            tuple(attempt for rows in taken for attempt in rows.attempts),
-            tuple(step for rows in taken for step in rows.steps),
+            tuple(chain.from_iterable(rows.clients for rows in taken)),
+            tuple(chain.from_iterable(rows.attempts for rows in taken)),
+            tuple(chain.from_iterable(rows.steps for rows in taken)),
             stats[0] if len(stats) == 1 else np.concatenate(stats),
         )
 
-    def _keep_updates(self, records: list[Participation], rows: Row) -> None:
-        for record, row in zip(records, rows.clone(), strict=True):
+    def _keep_updates(self, records: list[Told], rows: Row) -> None:
+        for record, row in zip(singly(records), rows.clone(), strict=True):
             self._keep_update(record, Snapshot(None, self.reference.flattener, row))
 
     def _keep_update(self, of: Participation, snapshot: Snapshot) -> None:
@@ -196,10 +199,12 @@ def _size(block: UpdateBlock) -> int:
 
 
 def _findings(summary: Summary, part: slice, block: int) -> Findings:
-    norms = summary.norms[part].tolist()
-    bad = [0] * len(norms) if summary.nonfinite is None else summary.nonfinite[part].sum(1).tolist()
-    cosines = [None] * len(norms) if summary.cosines is None else summary.cosines[part].tolist()
-    return Findings(norms, [None if c is None or c != c else c for c in cosines], bad, block)
+    norms = summary.norms[part]
+    bad = np.zeros(len(norms), np.int64) if summary.nonfinite is None else summary.nonfinite[part].sum(1, np.int64)
+    cosines: Any = [None] * len(norms) if summary.cosines is None else summary.cosines[part].astype(np.float64)
+    if summary.cosines is not None and np.isnan(cosines).any():
+        cosines = [None if cosine != cosine else cosine for cosine in cosines.tolist()]
+    return Findings(norms, cosines, bad, block)
 
 
 def _placed(rows: GradientRows, layers: list[str]) -> np.ndarray:

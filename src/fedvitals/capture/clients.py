@@ -55,14 +55,7 @@ class ClientSession:
     @harmless
     def watch(self, model: Any) -> None:
         """Look at the gradients of sampled steps, and take the fingerprint of the model as it was received."""
-        flattener, sketcher = self._flattener(model)
-        row = flattener.row(model)
-        self.draft.received = flattener.fingerprint(row)
-        if self._buffer is None and self._own is None:
-            from fedvitals.capture.models import Reference
-
-            version = self.draft.base_version
-            self._own = Reference(flattener, sketcher, row, version, self.draft.received)
+        self.draft.received = self._fingerprint(model)
         if self.draft.probe is None and hasattr(model, "named_parameters"):
             from fedvitals.capture.probe import GradientProbe
 
@@ -219,10 +212,21 @@ class ClientSession:
             self.draft.staleness = max(latest - self.draft.base_version, 0)
             self.draft.applied_version = latest + 1
 
-    def _flattener(self, model: Source) -> Any:
-        if self._buffer is not None and self._buffer.reference.flattener.fits(model):
-            return self._buffer.reference.flattener, self._buffer.reference.sketcher
-        return self.recorder.models.flattener(model)
+    def _fingerprint(self, model: Source) -> str:
+        """Of the model it received: mostly that of the round, bit by bit, whose fingerprint is known."""
+        if self._buffer is not None:
+            try:
+                return self._buffer.reference.fingerprint_of(model)
+            except ValueError:  # it has other layers
+                pass
+        flattener, sketcher = self.recorder.models.flattener(model)
+        row = flattener.row(model)
+        found: str = flattener.fingerprint(row)
+        if self._buffer is None and self._own is None:
+            from fedvitals.capture.models import Reference
+
+            self._own = Reference(flattener, sketcher, row, self.draft.base_version, found)
+        return found
 
     def _buffer_for_update(self) -> CohortBuffer | None:
         if self._buffer is None and self._own is not None:

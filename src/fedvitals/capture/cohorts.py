@@ -139,7 +139,7 @@ class CohortSession:
     def _drop_misfits(self, values: dict[str, Any]) -> None:
         """A column of another length than the cohort would cut it short."""
         for name, column in values.items():
-            if isinstance(column, list | tuple | np.ndarray) and np.shape(column)[:1] != (len(self.ids),):
+            if isinstance(column, np.ndarray | list | tuple) and (not np.ndim(column) or len(column) != len(self.ids)):
                 values[name] = None
                 found = f"{name} has {np.size(column)} values for {len(self.ids)} clients"
                 self.recorder.trouble("CohortSession.submit", ValueError(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ MOST_KEPT = 32
 KEPT_FIRST = 8
 
 
+@functools.lru_cache(maxsize=256)
 def kept_steps(steps: int) -> np.ndarray:
     """All of them up to 32; else the first 8 and 24 spread evenly to the last."""
     if steps <= MOST_KEPT:

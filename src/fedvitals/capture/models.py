@@ -50,6 +50,11 @@ class Reference:
         self.fingerprint = fingerprint
         self.raw_bytes = flattener.raw_bytes
 
+    def fingerprint_of(self, source: Source) -> str:
+        """Of another model of this layout. ValueError when it is of another one."""
+        row = self.flattener.row(source)
+        return self.fingerprint if unchanged(row, self.row) else self.flattener.fingerprint(row)
+
 
 class Models:
     """Remembers layouts, the first and the last model, and the module to look at once more when the run closes."""

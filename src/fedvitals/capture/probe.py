@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +16,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fedvitals.capture.governor import Governor
-from fedvitals.capture.tensors import Flattener, summarise
-
-HALVES = (torch.float16, torch.bfloat16)
+from fedvitals.capture.tensors import Flattener, norms_of, summarise
 
 _lock = threading.Lock()
 _watched: dict[int, GradientProbe] = {}  # by the id of a parameter, which the probe keeps alive
@@ -35,9 +32,9 @@ class GradientProbe:
         self._parameters = [parameter for _, parameter in named]
         self._governor = governor
         self._blame = blame
-        self._steps: Counter[int] = Counter()
+        self._steps: dict[int, int] = {}
         self.sampled: list[int] = []
-        self._norms: list[Tensor] = []
+        self._norms: list[Tensor] = []  # on the gradients' device
         self._full: list[Any] = []
 
     @property
@@ -66,9 +63,11 @@ class GradientProbe:
 
     def step(self, first: int = 0) -> None:
         """Called before each step of an optimizer of the watched model; `first` tells such optimizers apart."""
-        number = self._steps[first]
+        number = self._steps.get(first, 0)
         self._steps[first] = number + 1
-        if self._is_due(number):
+        if self.sampled and (number % self._governor.stride or number <= self.sampled[-1]):
+            return  # nearly always: this runs at every step
+        if self._governor.wants(number if self.sampled else 0):  # at least one step of each: the first with gradients
             began = time.perf_counter_ns()
             try:
                 self._sample(number)
@@ -76,25 +75,21 @@ class GradientProbe:
                 self._blame("gradient sample", error)
             self._governor.spent_ns += time.perf_counter_ns() - began
 
-    def _is_due(self, number: int) -> bool:
-        if not self.sampled:  # at least one step of each participation: the first that has gradients
-            return self._governor.wants(0)
-        return number > self.sampled[-1] and self._governor.wants(number)
-
     @torch.no_grad()
     def _sample(self, number: int) -> None:
-        gradients = [p.grad for p in self._parameters]
-        if all(g is None for g in gradients):
+        gradients = [parameter.grad for parameter in self._parameters]
+        present = [gradient for gradient in gradients if gradient is not None]
+        if not present:
             return
-        present = [
-            g if g is not None else torch.zeros_like(p) for g, p in zip(gradients, self._parameters, strict=True)
-        ]
+        if len(present) < len(gradients):
+            pairs = zip(gradients, self._parameters, strict=True)
+            present = [torch.zeros_like(p) if g is None else g for g, p in pairs]
         if self._governor.whole_statistics:
             named = dict(zip(self._names, present, strict=True))
             flattener = Flattener(named)
             self._full.append(summarise(flattener.row(named).unsqueeze(0), flattener.layout).stats[0])
         else:
-            self._norms.append(_norms(present))
+            self._norms.append(norms_of(present))
         self.sampled.append(number)
 
     def results(self) -> tuple[list[str], list[int], Any]:
@@ -106,14 +101,6 @@ class GradientProbe:
         if not self._norms:
             return self._names, [], None
         return self._names, self.sampled, torch.stack(self._norms).cpu().numpy()[..., None]
-
-
-def _norms(gradients: list[Tensor]) -> Tensor:
-    """The norm of each. One call takes all at once; a loop of `.norm()` costs several times as much."""
-    # A half overflows at 65,504, and a norm that is infinite for that alone would be called a bad step.
-    wide = [g.float() if g.dtype in HALVES else g for g in gradients]
-    device = wide[0].device
-    return torch.stack([norm.to(device=device, dtype=torch.float32) for norm in torch._foreach_norm(wide)])
 
 
 def _before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

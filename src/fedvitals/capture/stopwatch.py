@@ -49,25 +49,36 @@ class Stopwatch:
             return self._failed[1]
         return self.stage
 
-    def count(self, phase: str, began_ns: int, explained_s: float) -> None:
-        """Time since `began_ns`, without what phases inside it have explained meanwhile."""
-        inside = self.draft.explained_s - explained_s
-        self.draft.add_phase(phase, max((self.now() - began_ns) / 1e9 - inside, 0.0))
+    def count(self, phase: str, began_ns: int, explained_s: float) -> int:
+        """Time since `began_ns`, without what phases inside it have explained meanwhile; gives the present instant."""
+        now = self.now()
+        seconds = (now - began_ns) / 1e9 - (self.draft.explained_s - explained_s)
+        self.draft.add_phase(phase, seconds if seconds > 0.0 else 0.0)
+        return now
 
     def batches(self, loader: Iterable[T], at_hand: dict[str, Any]) -> Iterator[T]:
-        """What a loader gives: waiting for it is `load`, the loop's body is `train`."""
+        """What a loader gives: waiting for it is `load`, the loop's body is `train`. This runs at every step."""
         self.go_on()
-        outside = self.stage
+        draft, now, outside = self.draft, self.now, self.stage
         iterator = iter(loader)
         try:
             while True:
-                batch = self._next(iterator)
+                before, self.stage = self.stage, "load"
+                began, explained = now(), draft.explained_s
+                try:
+                    batch = next(iterator, END)
+                except BaseException as error:
+                    self.count("load", began, explained)
+                    self.blame(error, "load")
+                    self.stage = OUTSIDE if before == "train" else before
+                    raise
+                ended = self.count("load", began, explained)
                 if batch is END:
                     break
                 at_hand["batch"] = batch
-                self.draft.batches += 1
+                draft.batches += 1
                 self.stage = "train"
-                self._step = (self.now(), self.draft.explained_s)
+                self._step = (ended, draft.explained_s)
                 yield batch
                 self.end_step()
         except GeneratorExit:  # the loop was left by `break` or by an exception, which cannot be told from here
@@ -75,18 +86,6 @@ class Stopwatch:
             self._left = True
             raise
         self.stage = outside
-
-    def _next(self, iterator: Iterator[Any]) -> Any:
-        outside, self.stage = self.stage, "load"
-        began, explained = self.now(), self.draft.explained_s
-        try:
-            return next(iterator, END)
-        except BaseException as error:
-            self.blame(error, "load")
-            self.stage = OUTSIDE if outside == "train" else outside
-            raise
-        finally:
-            self.count("load", began, explained)
 
     def end_step(self) -> None:
         """The loop's body is over, or the session is: an exception may leave the loop suspended in its body."""

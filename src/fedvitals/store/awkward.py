@@ -10,7 +10,17 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedvitals.vocabulary import STATISTICS, Layer, Layout, ModelBlock, Run, Status, StepBlock, UpdateBlock
+from fedvitals.vocabulary import (
+    STATISTICS,
+    Layer,
+    Layout,
+    ModelBlock,
+    Participations,
+    Run,
+    Status,
+    StepBlock,
+    UpdateBlock,
+)
 
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 100)
 FLOATS = st.floats() | st.sampled_from((0.0, math.nan, math.inf, -math.inf, 1e-310, 0.1, 1.5))
@@ -120,6 +130,32 @@ def step_blocks(draw: st.DrawFn, layout: Layout) -> StepBlock:
     clients, attempts, steps = zip(*some, strict=True)
     stats = draw(arrays((rows, len(layout.layers), fields), "float32"))
     return StepBlock(draw(INTEGERS), layout.id, clients, attempts, steps, stats)
+
+
+@st.composite
+def cohorts(draw: st.DrawFn, attempt: int) -> Participations:
+    """Of clients that nobody else has in this attempt; columns as arrays, lists with holes, or one value for all."""
+    count, whole, real = draw(st.integers(1, 90)), draw(INTEGERS), draw(FLOATS)
+    machine = draw(arrays((count,), "int64")), draw(arrays((count,), "float64"))
+    columns: dict[str, Any] = {
+        "client": [str(number) for number in range(count)],
+        "attempt": [attempt] * count,
+        "round": draw(st.integers(0, 3) | INTEGERS),
+        "base_version": draw(st.sampled_from((machine[0], range(count), whole))),
+        "outcome": "used",
+        "start_ns": draw(st.sampled_from((machine[0], whole))),
+        "end_ns": draw(st.sampled_from((list(range(count)), [whole] * count))),
+        "samples": draw(st.sampled_from(([None, whole] * count, machine[0], None))),
+        "loss": draw(st.sampled_from((machine[1], real, [real] * count))),
+        "cosine": draw(st.sampled_from(([None, real] * count, None))),
+        "received": draw(st.sampled_from(("a", ["a", "b"] * count, None))),
+        "attributed": 1,
+    }
+    return Participations(count, {name: _short(column, count) for name, column in columns.items()})
+
+
+def _short(column: Any, count: int) -> Any:
+    return column[:count] if isinstance(column, list) else column
 
 
 def same(one: Any, other: Any) -> bool:

@@ -19,6 +19,7 @@ class BlobFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._shelves: set[str] = set()  # that are known to be there
 
     def path_of(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
@@ -34,11 +35,10 @@ class BlobFolder:
             return name, 0
         partial = f"{path}.{os.getpid()}.partial"
         try:
-            try:
-                _write(partial, data)
-            except FileNotFoundError:
+            if shelf not in self._shelves:
                 os.makedirs(shelf, exist_ok=True)
-                _write(partial, data)
+                self._shelves.add(shelf)
+            _write(partial, data)
             os.replace(partial, path)
         except BaseException:
             with suppress(OSError):
@@ -71,7 +71,10 @@ class BlobFolder:
 
 
 def _write(path: str, data: bytes) -> None:
-    with open(path, "wb", buffering=0) as file:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
         left = memoryview(data)
         while left:
-            left = left[file.write(left) :]
+            left = left[os.write(file, left) :]
+    finally:
+        os.close(file)

@@ -12,16 +12,17 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fedvitals.errors import StoreError
 from fedvitals.store import column_reader, columns
+from fedvitals.store.cohorts import cut, joined, singly
 from fedvitals.store.schema import TABLES
 from fedvitals.store.schema import columns as fields_of
 from fedvitals.store.seen import Seen
-from fedvitals.vocabulary import Participation, Span
+from fedvitals.vocabulary import Participation, Participations, Span
 
 BLOCK_ROWS = 512
 FULL_ROWS = 64  # a smaller last block is written again with more rows, so that a slow run has few blocks
@@ -52,9 +53,9 @@ PARTICIPATIONS = _kind(Participation, skipped=1)
 SPANS = _kind(Span, skipped=0)
 
 
-def participation_keys(clients: Sequence[int], rows: Sequence[Row]) -> list[int]:
+def participation_keys(clients: Sequence[int], attempts: Iterable[int]) -> list[int]:
     """The number of the client and the low 32 bits of the attempt."""
-    return [client << 32 | row[1] & _LOW_BITS for client, row in zip(clients, rows, strict=True)]
+    return [client << 32 | attempt & _LOW_BITS for client, attempt in zip(clients, attempts, strict=True)]
 
 
 def span_keys(rows: Sequence[Row]) -> list[int]:
@@ -85,6 +86,22 @@ class BlockWriter:
             keys, records = self._replace(keys, records, set(seen))
         self._put(self._tail[0] + keys, self._tail[1] + records)
 
+    def write_cohorts(self, keys: list[int], cohorts: Sequence[Participations]) -> None:
+        """The same of whole cohorts, column by column; one by one where they are few or have to go among others."""
+        if len(keys) < FULL_ROWS or self._tail[0]:
+            self.write(keys, singly(cohorts))
+            return
+        seen = self._seen.add(keys)
+        if seen:
+            self._put(*self._replace(keys, singly(cohorts), set(seen)))
+            return
+        fields = joined(cohorts)
+        blocks = -(-len(keys) // BLOCK_ROWS)
+        for number in range(blocks):
+            part = slice(len(keys) * number // blocks, len(keys) * (number + 1) // blocks)
+            self._store(self._next_id, keys[part], list(cut(fields, part).values())[self._kind.skipped :])
+            self._next_id += 1
+
     def _replace(self, keys: list[int], records: list[Row], seen: set[int]) -> tuple[list[int], list[Row]]:
         """Put rows that came before where they were; gives the others, each once, as they arrived."""
         skipped = self._kind.skipped
@@ -110,9 +127,9 @@ class BlockWriter:
             self._next_id += full
             self._tail = ([], []) if full else (some_keys, some)
 
-    def _store(self, block: int, keys: Sequence[int], fields: Sequence[columns.Column]) -> None:
+    def _store(self, block: int, keys: Sequence[int], fields: Sequence[Any]) -> None:
         head = (block, len(keys), *_extremes(fields[self._kind.round_field]), pack_keys(keys))
-        packed = columns.pack(fields, self._kind.sql_types, quick=len(keys) < FULL_ROWS)
+        packed = columns.pack(fields, self._kind.sql_types, rows=len(keys), quick=len(keys) < FULL_ROWS)
         self._connection.execute(f"INSERT OR REPLACE INTO {self._kind.table} VALUES (?, ?, ?, ?, ?)", head)
         self._connection.execute(f"INSERT OR REPLACE INTO {self._kind.table}_columns VALUES (?, ?)", (block, packed))
 
@@ -133,7 +150,11 @@ class BlockWriter:
         return number
 
 
-def _extremes(rounds: columns.Column) -> tuple[int | None, int | None]:
+def _extremes(rounds: Any) -> tuple[int | None, int | None]:
+    if isinstance(rounds, columns.Same):
+        rounds = (rounds.value,)
+    elif hasattr(rounds, "dtype"):
+        rounds = (int(rounds.min()), int(rounds.max()))
     known = [number for number in rounds if number is not None]
     return (clamped(min(known)), clamped(max(known))) if known else (None, None)
 

@@ -1,4 +1,4 @@
-"""Named tuples by the hundred -> one compact blob. The way back is in column_reader.py.
+"""Records by the hundred, as columns -> one compact blob. The way back is in column_reader.py.
 
 A blob is the length of its header, the header (JSON), the numbers of all rows one row after the other, a bit a row for
 columns with holes, and the columns kept as JSON. A column that is always empty or always the same takes a place in the
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, starmap
@@ -28,6 +28,13 @@ _DTYPES = {"B": "<u1", "H": "<u2", "I": "<u4", "q": "<i8", "f": "<f4", "d": "<f8
 _UNSIGNED = (("B", 1 << 8), ("H", 1 << 16), ("I", 1 << 32))
 
 Column = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """A column that has one value in every row."""
+
+    value: Any
 
 
 @dataclass(slots=True)
@@ -84,14 +91,22 @@ def row_struct(codes: str) -> struct.Struct:
     return struct.Struct("<" + codes)
 
 
-def pack(columns: Sequence[Column], sql_types: Sequence[str], *, quick: bool = False) -> bytes:
-    """The columns of at most MAX_ROWS rows as one blob; `quick` costs a third of the time and two times the room, for
-    few rows that will be packed again."""
-    draft = _Draft(len(columns[0]))
+def pack(columns: Sequence[Any], sql_types: Sequence[str], *, rows: int | None = None, quick: bool = False) -> bytes:
+    """The columns of at most MAX_ROWS rows as one blob. A column is a sequence, an array of int64 or float64, or Same.
+
+    `quick` costs a third of the time and two times the room, for few rows that will be packed again.
+    """
+    draft = _Draft(len(columns[0]) if rows is None else rows)
     integers: dict[int, Column] = {}
     floats: dict[int, Column] = {}
+    arrays: dict[str, dict[int, NDArray[Any]]] = {"i": {}, "f": {}}
     for index, (column, sql_type) in enumerate(zip(columns, sql_types, strict=True)):
-        if _is_constant(column):
+        if isinstance(column, Same):
+            if column.value is not None:
+                draft.constant[index] = plain(column.value)
+        elif (kind := getattr(column, "dtype", None)) is not None:
+            arrays[kind.kind][index] = column
+        elif _is_constant(column):
             if column[0] is not None:
                 draft.constant[index] = plain(column[0])
         elif sql_type == "REAL":
@@ -105,6 +120,10 @@ def pack(columns: Sequence[Column], sql_types: Sequence[str], *, quick: bool = F
     if not (quick and _packed_as_they_are(draft, integers, floats)):
         _pack_numbers(draft, integers, _add_integers)
         _pack_numbers(draft, floats, _add_floats)
+    if arrays["i"]:
+        _add_integers(draft, arrays["i"])
+    if arrays["f"]:
+        _add_floats(draft, arrays["f"])
     return draft.to_bytes()
 
 
@@ -137,7 +156,7 @@ def _as_numbers(draft: _Draft, index: int, column: Column) -> list[int] | None:
     return [numbers[word] for word in column]
 
 
-Add = Callable[[_Draft, dict[int, Column]], None]
+Add = Callable[[_Draft, Mapping[int, Any]], None]
 
 
 def _pack_numbers(draft: _Draft, columns: dict[int, Column], add: Add) -> None:
@@ -164,12 +183,14 @@ def _pack_holes(draft: _Draft, index: int, column: Column, add: Add) -> bool:
     return True
 
 
-def _add_integers(draft: _Draft, columns: dict[int, Column]) -> None:
-    import numpy as np
+def _add_integers(draft: _Draft, columns: Mapping[int, Any]) -> None:
 
-    table = np.frombuffer(_machine_numbers(columns, draft.rows, "q"), dtype=np.int64).reshape(len(columns), draft.rows)
+    table = _table(columns, draft.rows, "q")
     lows, highs = table.min(axis=1).tolist(), table.max(axis=1).tolist()
     for index, values, low, high in zip(columns, table, lows, highs, strict=True):
+        if low == high and hasattr(columns[index], "dtype"):  # of others this is known by now
+            draft.constant[index] = low
+            continue
         code = next((code for code, limit in _UNSIGNED if high - low < limit), "q")
         base = 0 if code == "q" else low
         draft.codes += code
@@ -177,11 +198,10 @@ def _add_integers(draft: _Draft, columns: dict[int, Column]) -> None:
         draft.numbers.append(values - base if base else values)
 
 
-def _add_floats(draft: _Draft, columns: dict[int, Column]) -> None:
+def _add_floats(draft: _Draft, columns: Mapping[int, Any]) -> None:
     import numpy as np
 
-    body = _machine_numbers(columns, draft.rows, "d")
-    table = np.frombuffer(body, dtype=np.float64).reshape(len(columns), draft.rows)
+    table = _table(columns, draft.rows, "d")
     with np.errstate(over="ignore"):
         rounded = table.astype(np.float32).astype(np.float64)
     exact = (rounded.view(np.int64) == table.view(np.int64)).all(axis=1).tolist()  # bit by bit, so NaN is equal to NaN
@@ -191,8 +211,15 @@ def _add_floats(draft: _Draft, columns: dict[int, Column]) -> None:
         draft.numbers.append(values)
 
 
-def _machine_numbers(columns: dict[int, Column], rows: int, code: str) -> bytes:
-    return struct.pack(f"={rows * len(columns)}{code}", *chain.from_iterable(columns.values()))
+def _table(columns: Mapping[int, Any], rows: int, code: str) -> NDArray[Any]:
+    """A row a column, of int64 or float64. struct.error when a value is no number of the machine's."""
+    import numpy as np
+
+    values = list(columns.values())
+    if isinstance(values[0], np.ndarray):
+        return np.stack(values)
+    body = struct.pack(f"={rows * len(values)}{code}", *chain.from_iterable(values))
+    return np.frombuffer(body, dtype=_DTYPES[code]).reshape(len(values), rows)
 
 
 def _pack_json(draft: _Draft, index: int, column: Column) -> None:

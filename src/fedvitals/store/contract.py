@@ -165,6 +165,16 @@ class StoreContract:
 
     @LAW
     @given(st.data())
+    def test_whole_cohorts_come_back_one_by_one(self, data: st.DataObject) -> None:
+        """As if each of their participations had come by itself, whatever their columns are, and the last wins."""
+        cohorts = [data.draw(awkward.cohorts(attempt)) for attempt in range(data.draw(st.integers(1, 3)))]
+        late = [one._replace(outcome="rejected") for one in cohorts[0].rows()[: data.draw(st.integers(0, 2))]]
+        expected = {one[:2]: one for one in [*(one for cohort in cohorts for one in cohort.rows()), *late]}
+        with self.written(cohorts[:1], [*cohorts[1:], *late]) as reader:
+            assert same(list(reader.iterate_participations()), list(expected.values()))
+
+    @LAW
+    @given(st.data())
     def test_statistics_come_back(self, data: st.DataObject) -> None:
         """Layouts and blocks of arrays come back bit for bit, all or by round."""
         layout = data.draw(awkward.layouts())

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,20 @@ from fedvitals.store import packing, rows, schema
 from fedvitals.store.arrays import ArrayWriter
 from fedvitals.store.blobs import BlobFolder
 from fedvitals.store.blocks import PARTICIPATIONS, SPANS, BlockWriter, participation_keys, span_keys
+from fedvitals.store.cohorts import singly
 from fedvitals.store.connection import open_writer
 from fedvitals.store.plain import to_json
-from fedvitals.vocabulary import Layout, ModelBlock, Participation, Record, Run, Span, StepBlock, UpdateBlock
+from fedvitals.vocabulary import (
+    Layout,
+    ModelBlock,
+    Participation,
+    Participations,
+    Record,
+    Run,
+    Span,
+    StepBlock,
+    UpdateBlock,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +40,8 @@ Parts = list[tuple[tuple[Any, ...], list["NDArray[Any]"]]]  # rows, and the arra
 DATABASE = "run.db"
 BLOBS = "blobs"
 HEARTBEAT_S = 1.0
+_KEY = ("client", "attempt")
+_TOLD = (Participation, Participations)
 _BAD_VALUES = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.InterfaceError)
 
 
@@ -63,6 +77,7 @@ class SQLiteJournal:
             Layout: self._write_layouts,
             **dict.fromkeys(schema.ROW_KINDS, self._write_rows),
             Participation: self._write_participations,
+            Participations: self._write_cohorts,
             Span: self._write_spans,
             UpdateBlock: self._write_updates,
             ModelBlock: self._write_models,
@@ -74,6 +89,9 @@ class SQLiteJournal:
         groups: defaultdict[type, list[Any]] = defaultdict(list)
         for record in records:
             groups[record.__class__].append(record)
+        if Participation in groups and Participations in groups:  # one may replace another: the order matters
+            del groups[Participations]
+            groups[Participation] = singly([one for one in records if isinstance(one, _TOLD)])
         if strange := groups.keys() - self._writers.keys():
             raise BadRecordError(f"a store keeps no {', '.join(sorted(kind.__name__ for kind in strange))}")
         self._check_file()
@@ -131,16 +149,24 @@ class SQLiteJournal:
         self._connection.executemany(rows.INSERTIONS[type(records[0])], map(rows.to_row, records))
 
     def _write_participations(self, records: list[Any]) -> None:
-        try:
-            numbers = [self._clients[record[0]] for record in records]
-        except KeyError:
-            self._name_clients(records)
-            numbers = [self._clients[record[0]] for record in records]
-        self._participations.write(participation_keys(numbers, records), records)
+        numbers = self._numbers_of([record[0] for record in records])
+        self._participations.write(participation_keys(numbers, [record[1] for record in records]), records)
 
-    def _name_clients(self, records: list[Participation]) -> None:
+    def _write_cohorts(self, cohorts: list[Participations]) -> None:
+        clients, attempts = ([*chain.from_iterable(one.columns[name] for one in cohorts)] for name in _KEY)
+        keys = participation_keys(self._numbers_of(clients), attempts)
+        self._participations.write_cohorts(keys, cohorts)
+
+    def _numbers_of(self, clients: list[str]) -> list[int]:
+        try:
+            return [self._clients[name] for name in clients]
+        except KeyError:
+            self._name_clients(clients)
+            return [self._clients[name] for name in clients]
+
+    def _name_clients(self, clients: list[str]) -> None:
         """Give new clients their numbers, in the order in which they appear."""
-        for name in dict.fromkeys(record.client for record in records):
+        for name in dict.fromkeys(clients):
             if name not in self._clients:
                 number = self._clients[name] = len(self._clients)
                 self._connection.execute("INSERT INTO client VALUES (?, ?)", (number, rows.keepable(name)))

@@ -122,9 +122,16 @@ def step_parts(block: StepBlock, layout: Layout) -> tuple[tuple[Any, ...], list[
     rows, _, fields = block.stats.shape
     if not len(block.clients) == len(block.attempts) == len(block.steps) == rows:
         raise StoreError(f"StepBlock of round {block.round} has {rows} rows, but not as many clients and steps")
-    names = to_json(block.clients), to_json(block.attempts), to_json(block.steps)
+    names = _listed(block.clients, str), _listed(block.attempts, int), _listed(block.steps, int)
     stats = _fitting(block.stats, "<f4", (rows, len(layout.layers), fields), "stats")
     return (block.round, block.layout, rows, fields, *names), [stats]
+
+
+def _listed(values: Sequence[Any], kind: type) -> str:
+    """As JSON; without looking at each where all are of the kind that they should be."""
+    if set(map(type, values)) <= {kind} and (kind is str or max(map(abs, values), default=0) < 1 << 62):
+        return json.dumps(values, separators=(",", ":"))
+    return to_json(values)
 
 
 def step_from(row: Row, layout: Layout, read: Read) -> StepBlock:

@@ -14,10 +14,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import repeat
 
 from fedvitals.store.journal import BadRecordError
 from fedvitals.store.protocol import Journal
-from fedvitals.vocabulary import Blob, Record, ResourceSample, Span, StepBlock, UpdateBlock
+from fedvitals.vocabulary import (
+    Blob,
+    Participation,
+    Participations,
+    Record,
+    ResourceSample,
+    Span,
+    StepBlock,
+    UpdateBlock,
+)
 
 BATCH_BYTES = 8 << 20  # of one transaction: more would keep readers and the queue waiting
 IDLE_S = 1.0  # after so long without a record the journal is called all the same
@@ -258,7 +268,15 @@ class BackgroundWriter:
 def _kinds(work: Work) -> list[str]:
     if isinstance(work, threading.Event):
         return []
-    return [Blob.__name__] if isinstance(work, _BlobJob) else [type(record).__name__ for record in work]
+    if isinstance(work, _BlobJob):
+        return [Blob.__name__]
+    return [name for record in work for name in _names(record)]
+
+
+def _names(record: Record) -> Iterable[str]:
+    if isinstance(record, Participations):
+        return repeat(Participation.__name__, record.count)
+    return (type(record).__name__,)
 
 
 def _set_events(batch: Iterable[tuple[Work, int]]) -> None:

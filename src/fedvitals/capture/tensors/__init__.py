@@ -7,7 +7,7 @@ from torch import Tensor as Row
 
 from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.layout import FlatRow, Flattener, Source
-from fedvitals.capture.tensors.rows import distances, gradient_statistics, unchanged
+from fedvitals.capture.tensors.rows import distances, gradient_statistics, norms_of, unchanged
 from fedvitals.capture.tensors.sketch import Sketcher, angle, unit_sketch_scale
 from fedvitals.capture.tensors.snapshot import Snapshot
 from fedvitals.capture.tensors.statistics import Summary, cosines_to_others, joined, summarise
@@ -26,6 +26,7 @@ __all__ = [
     "gradient_statistics",
     "joined",
     "kernel",
+    "norms_of",
     "summarise",
     "unchanged",
     "unit_sketch_scale",

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedvitals.capture.tensors.sketch import UNIT_BUCKETS, Sketcher, unit_sketch_scale
 from fedvitals.vocabulary import STATISTICS, Layout
 
-VERSION = 1
+VERSION = 2
 LIBRARY = Path(__file__).with_name("_kernel.so")
 
 _number, _address = ctypes.c_int64, ctypes.c_void_p
@@ -73,9 +73,10 @@ def library() -> Any:
     try:
         found = ctypes.CDLL(str(LIBRARY))
         found.fedvitals_version.restype = found.fedvitals_summarise.restype = _number
-        found.fedvitals_norms.restype = None
+        found.fedvitals_norms.restype = found.fedvitals_lengths.restype = None
         found.fedvitals_summarise.argtypes = (_address, _address, _address, _number, _address)
         found.fedvitals_norms.argtypes = (_address, _address, _number, _address)
+        found.fedvitals_lengths.argtypes = (_address, _address, _number, _address)
         return found if found.fedvitals_version() == VERSION else None
     except (OSError, AttributeError):
         return None
@@ -166,4 +167,14 @@ def norms(rows: Tensor, layout: Layout) -> np.ndarray:
     library().fedvitals_norms(
         ctypes.byref(plan.structure), pointers.places.ctypes.data, len(pointers), found.ctypes.data
     )
+    return found
+
+
+def lengths(tensors: Sequence[Tensor]) -> Tensor:
+    """The norm of each of some tensors, which lie value by value."""
+    count = len(tensors)
+    found, numbers = torch.empty(count), _number * count
+    places = numbers(*[tensor.data_ptr() for tensor in tensors])
+    sizes = numbers(*[tensor.numel() for tensor in tensors])
+    library().fedvitals_lengths(places, sizes, count, found.data_ptr())
     return found

@@ -77,19 +77,6 @@ class Flattener:
         other.layout = self.layout._replace(id=layout_id)
         return other
 
-    def into(self, source: Source, row: Tensor) -> None:
-        """Copy a source's values into `row`; ValueError when it does not fit this layout, saying where."""
-        if isinstance(source, FlatRow):
-            row.copy_(source.row)
-            return
-        tensors = self._ordered(source)
-        offset = 0
-        for layer, tensor in zip(self.layout.layers, tensors, strict=True):
-            if tuple(tensor.shape) != layer.shape:
-                raise ValueError(f"{layer.name} has shape {tuple(tensor.shape)}, the model of the round {layer.shape}")
-            row[offset : offset + layer.size].copy_(_real(tensor).reshape(-1))
-            offset += layer.size
-
     def fits(self, source: Source, *, exactly: bool = False) -> bool:
         """Whether a source has the layers of this layout, and `exactly` no others; cheaper than making a layout."""
         if isinstance(source, FlatRow):
@@ -102,11 +89,20 @@ class Flattener:
             return False
         return all(tuple(t.shape) == layer.shape for t, layer in zip(tensors, self.layout.layers, strict=True))
 
+    @torch.no_grad()
     def row(self, source: Source) -> Tensor:
-        row = torch.empty(self.size, dtype=torch.float32, device=self.device)
-        with torch.no_grad():
-            self.into(source, row)
-        return row
+        """A copy of a source's values; ValueError when it does not fit this layout, saying where."""
+        if isinstance(source, FlatRow):
+            return source.row.to(device=self.device, dtype=torch.float32, copy=True)
+        tensors = self._ordered(source)
+        for layer, tensor in zip(self.layout.layers, tensors, strict=True):
+            if tensor.shape != layer.shape:
+                raise ValueError(f"{layer.name} has shape {tuple(tensor.shape)}, the model of the round {layer.shape}")
+        if not tensors:
+            return torch.empty(0, device=self.device)
+        if not all(tensor.dtype is torch.float32 and tensor.device == self.device for tensor in tensors):
+            tensors = [_real(tensor).to(device=self.device, dtype=torch.float32) for tensor in tensors]
+        return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
     def stacked(self, states: Mapping[str, Tensor] | Tensor) -> Tensor:
         """Rows of a cohort: [clients, size], from a dict of stacked tensors or from such a matrix itself."""

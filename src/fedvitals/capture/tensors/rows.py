@@ -12,6 +12,8 @@ from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.statistics import summarise
 from fedvitals.vocabulary import Layout
 
+HALVES = (torch.float16, torch.bfloat16)
+
 
 @torch.no_grad()
 def layer_norms(rows: Tensor, layout: Layout) -> Tensor:
@@ -29,6 +31,17 @@ def gradient_statistics(rows: Tensor, layout: Layout, *, full: bool) -> np.ndarr
     if kernel.takes([rows]):
         return kernel.norms(rows, layout)[..., None]
     return layer_norms(rows, layout).cpu().numpy()[..., None]
+
+
+@torch.no_grad()
+def norms_of(tensors: Sequence[Tensor]) -> Tensor:
+    """The norm of each, float32, left on their device."""
+    if kernel.takes(tensors) and all(tensor.is_contiguous() for tensor in tensors):
+        return kernel.lengths(tensors)
+    # A half overflows at 65,504, and a norm that is infinite for that alone would be called a bad step.
+    wide = [tensor.float() if tensor.dtype in HALVES else tensor for tensor in tensors]
+    device = wide[0].device
+    return torch.stack([norm.to(device=device, dtype=torch.float32) for norm in torch._foreach_norm(wide)])
 
 
 @torch.no_grad()
