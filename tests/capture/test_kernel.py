@@ -103,6 +103,7 @@ def test_both_ways_give_the_same_sketches(stack: tuple[Flattener, Tensor, list[i
     assert other.sketches is not None
     np.testing.assert_allclose(one.sketches, other.sketches, atol=3e-3)
     assert not one.sketches[~np.isfinite(one.norms)].any()
+    assert np.isfinite(one.sketches).all()
     assert (one.unit_norms is None) == (other.unit_norms is None)
     if one.unit_norms is not None and one.unit_sums is not None and one.unit_sketches is not None:
         assert other.unit_norms is not None

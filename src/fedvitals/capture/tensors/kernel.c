@@ -181,7 +181,8 @@ static double describe_row(const struct plan *p, const float *x, float *stats, u
 /* Of the row divided by its norm; nothing but zeros for one that points nowhere. */
 static void sketch_row(const struct plan *p, const float *x, double norm, float *out)
 {
-    if (!isfinite(norm) || norm == 0) {
+    float share = (float)(1.0 / norm);
+    if (!isfinite(norm) || !isfinite(share)) {
         memset(out, 0, sizeof(float) * p->buckets);
         return;
     }
@@ -193,7 +194,6 @@ static void sketch_row(const struct plan *p, const float *x, double norm, float 
         signs += p->layer_sizes[l];
         bucket += p->layer_buckets[l];
     }
-    float share = (float)(1.0 / norm);
     for (int64_t j = 0; j < p->buckets; j++)
         out[j] *= share;
 }

@@ -127,10 +127,10 @@ def _without_bad_rows(rows: Tensor, nonfinite: np.ndarray) -> Tensor:
 
 
 def _sketched(rows: Tensor, layout: Layout, sketcher: Sketcher, norms: np.ndarray) -> dict[str, np.ndarray]:
-    with np.errstate(divide="ignore"):
-        scale = 1.0 / norms
+    with np.errstate(divide="ignore", over="ignore"):
+        scale = (1.0 / norms).astype(np.float32)
     scale[~np.isfinite(scale)] = 0.0
-    shares = torch.from_numpy(scale.astype(np.float32)).to(rows.device).unsqueeze(1)
+    shares = torch.from_numpy(scale).to(rows.device).unsqueeze(1)
     result = {"sketches": sketcher.sketch(rows).mul_(shares).half().cpu().numpy()}
     if layout.unit_layer is not None:
         result |= _unit_rows(rows, layout, sketcher)
