@@ -73,8 +73,8 @@ class Charting:
 
     def _updates(self, columns: Sequence[Sequence[Any]], layouts: Sequence[Layout]) -> Updates | None:
         """Of the layout that most updates have; the others' shapes are for rules that look at shapes."""
-        for block in self._reader.update_blocks():
-            self._blocks.setdefault(block.id, block)
+        for block in self._reader.update_blocks(after=max(self._blocks, default=None)):
+            self._blocks[block.id] = block
         sizes: dict[int, int] = {}
         for block in self._blocks.values():
             sizes[block.layout] = sizes.get(block.layout, 0) + len(block.stats)

@@ -184,6 +184,7 @@ class StoreContract:
         with self.written([layout, *updates], [*models, *steps]) as reader:
             assert same(reader.layouts(), (layout,))
             assert same(list(reader.update_blocks()), updates)
+            assert same(list(reader.update_blocks(after=0)), [one for one in updates if one.id > 0])
             assert same(reader.model_blocks(), models)
             assert same(list(reader.step_blocks()), steps)
             for number in {block.round for block in updates} | {block.round for block in steps}:

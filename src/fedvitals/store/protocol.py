@@ -62,7 +62,9 @@ class RunReader(Protocol):
         """All of them, without holding them all in memory."""
 
     def clients(self) -> list[str]: ...
-    def update_blocks(self, *, round: int | None = None) -> Iterator[UpdateBlock]: ...
+    def update_blocks(self, *, round: int | None = None, after: int | None = None) -> Iterator[UpdateBlock]:
+        """By their ids, which grow; `after` leaves out those up to this id: for a reader that has them."""
+
     def update_stats(self, participation: Participation) -> tuple[TensorStats, ...]:
         """The update's statistics, a layer each; empty where none were kept."""
 

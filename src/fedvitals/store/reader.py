@@ -135,14 +135,16 @@ class SQLiteReader:
         """In the order in which they first appeared."""
         return [name for (name,) in self._rows("SELECT name FROM client ORDER BY number")]
 
-    def update_blocks(self, *, round: int | None = None) -> Iterator[UpdateBlock]:
+    def update_blocks(self, *, round: int | None = None, after: int | None = None) -> Iterator[UpdateBlock]:
         where = "" if round is None else "AND round = ?3"
-        for row in self._paged(f"SELECT {_UPDATE_FIELDS} FROM update_block WHERE id > ?1 {where}", round):
+        for row in self._paged(f"SELECT {_UPDATE_FIELDS} FROM update_block WHERE id > ?1 {where}", round, after=after):
             yield packing.update_from(row, self._layout(row[2]), self._arrays.read)
 
-    def _paged(self, sql: str, round: int | None, page: int = 16) -> Iterator[tuple[Any, ...]]:
+    def _paged(
+        self, sql: str, round: int | None, page: int = 16, after: int | None = None
+    ) -> Iterator[tuple[Any, ...]]:
         """Rows by id, some at a time, so that a slow consumer holds neither memory nor a transaction."""
-        after = -(1 << 63)
+        after = -(1 << 63) if after is None else after
         while found := self._rows(f"{sql} ORDER BY id LIMIT ?2", after, page, *(() if round is None else (round,))):
             yield from found
             after = found[-1][0]

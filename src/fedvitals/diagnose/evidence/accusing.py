@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.chart import Chart, Floats
 from fedvitals.diagnose.evidence.course import course
 from fedvitals.diagnose.evidence.measures import NAMES
 from fedvitals.diagnose.evidence.suspicion import Suspicion, suspicions
@@ -90,15 +90,25 @@ def numbers(chart: Chart, suspicion: Suspicion) -> str:
 
 
 def _number(chart: Chart, row: int, name: str) -> str:
+    value, others, before = beside(chart, row, name)
+    return in_words(name, value, others, before)
+
+
+def in_words(name: str, value: float, others: Floats, before: Floats | None = None) -> str:
+    """A measure's value, with the range of the others' and the client's own median before."""
     words, logarithm = IN_WORDS[name]
-    value, others, before = _beside(chart, row, name)
-    shown = (lambda one: f"{np.exp(np.clip(one, -50, 50)):.3g}") if logarithm else (lambda one: f"{one:.2f}")
-    own = f", its own before {shown(np.median(before))}" if len(before) else ""
-    among = f"the other {len(others)} {shown(others.min())} to {shown(others.max())}" if len(others) else "alone"
-    return f"{words} {shown(value)} ({among}{own})"
+    own = f", its own before {_shown(np.median(before), logarithm)}" if before is not None and len(before) else ""
+    among = "alone"
+    if len(others):
+        among = f"the other {len(others)} {_shown(others.min(), logarithm)} to {_shown(others.max(), logarithm)}"
+    return f"{words} {_shown(value, logarithm)} ({among}{own})"
 
 
-def _beside(chart: Chart, row: int, name: str) -> tuple[float, np.ndarray, np.ndarray]:
+def _shown(value: float | np.floating, logarithm: bool) -> str:
+    return f"{np.exp(np.clip(value, -50, 50)):.3g}" if logarithm else f"{value:.2f}"
+
+
+def beside(chart: Chart, row: int, name: str) -> tuple[float, Floats, Floats]:
     """The value, those of the others of its round who are not suspected, and its own of earlier rounds."""
     table, values = chart.participations, chart.shared(course).raw[:, NAMES.index(name)]
     suspected = [one.client for one in chart.shared(suspicions)]
@@ -110,7 +120,7 @@ def _beside(chart: Chart, row: int, name: str) -> tuple[float, np.ndarray, np.nd
 def _evidence(chart: Chart, suspicion: Suspicion) -> dict[str, object]:
     measures = {}
     for name in suspicion.carriers:
-        value, others, before = _beside(chart, suspicion.row, name)
+        value, others, before = beside(chart, suspicion.row, name)
         measures[name] = {
             "value": round(value, 4),
             "others": [round(float(one), 4) for one in (others.min(), np.median(others), others.max())]

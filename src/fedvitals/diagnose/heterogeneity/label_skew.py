@@ -55,7 +55,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     yield finding(
         RULE,
         Severity.INFO,
-        Grade.SUSPECT,
+        Grade.CERTAIN,
         f"clients push different units of the last layer, {ratio:.0f} times more than chance: their labels are "
         f"not alike "
         f"(most one-sided: {told})",
@@ -69,7 +69,6 @@ def _look(chart: Chart) -> Iterator[Finding]:
             Action("more clients a round (train.clients_per_round), fewer epochs", safe=False),
             Action("a proximal term: train.proximal = 0.01", safe=False),
         ),
-        clients=tuple(named),
     )
 
 

@@ -1,0 +1,1 @@
+"""The scorer that tells bad clients from unusual ones: how it is taught."""

@@ -1,0 +1,79 @@
+"""`python -m fedvitals.bench.scorer --data FOLDER`: play the lessons, fit the scorers, calibrate them, write the file.
+
+The same lessons give the same file. Lessons are kept in a folder, so the work can be cut off and taken up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedvitals.bench.scorer import calibration
+from fedvitals.bench.scorer.curriculum import SECOND_MIX, lesson
+from fedvitals.bench.scorer.fitting import KINDS, fitted
+from fedvitals.bench.scorer.lessons import Learnt, learnt
+from fedvitals.bench.scorer.report import told
+from fedvitals.diagnose.evidence.course import FEATURES
+from fedvitals.diagnose.evidence.forest import SCORER, Scorers, Trees, save
+from fedvitals.diagnose.evidence.suspicion import CLOCKS, watched
+
+ACCUSE_RATE = 0.004  # of runs without a fault, of all kinds and clocks together
+SUSPECT_RATE = 0.015
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m fedvitals.bench.scorer", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the real data sets (mnist, shakespeare)")
+    parser.add_argument("--lessons", type=Path, default=Path(".fedvitals-lessons"), help="where lessons are kept")
+    parser.add_argument("--first", type=int, default=1050, help="how many lessons of the first mix")
+    parser.add_argument("--second", type=int, default=300, help="how many of the second")
+    parser.add_argument("--write", type=Path, default=SCORER, help="the file to write")
+    args = parser.parse_args(words)
+    logging.disable(logging.WARNING)
+    began = time.perf_counter()
+    numbers = [*range(0, 4 * args.first, 4), *range(SECOND_MIX, SECOND_MIX + 2 * args.second, 2)]
+    lessons = [
+        found
+        for number in numbers
+        if (found := learnt(lesson(number, args.data, args.lessons / "subsets"), args.lessons)) and len(found.guilty)
+    ]
+    print(f"{len(lessons)} lessons, {time.perf_counter() - began:.0f} s", file=sys.stderr)
+    clocks = _unseen(lessons)
+    clean = [one for one, lesson_ in zip(clocks, lessons, strict=True) if lesson_.clean]
+    maxima = calibration.largest(clean)
+    accuse, suspect = (calibration.thresholds(maxima, rate) for rate in (ACCUSE_RATE, SUSPECT_RATE))
+    print(told(lessons, clocks, accuse, suspect))
+    about = {"lessons": len(lessons), "clean": len(clean), "accuse_rate": ACCUSE_RATE, "suspect_rate": SUSPECT_RATE}
+    save(args.write, _scorers(fitted(lessons), accuse, suspect), about)
+    print(f"{args.write}: {args.write.stat().st_size:,} bytes, {time.perf_counter() - began:.0f} s", file=sys.stderr)
+    return 0
+
+
+def _unseen(lessons: Sequence[Learnt]) -> list[NDArray[np.float64]]:
+    """What the clocks show of each lesson, by scorers that were fitted on the other half."""
+    half = np.array([one.number // 4 % 2 for one in lessons])
+    found: list[NDArray[np.float64]] = [np.empty((0, len(KINDS), CLOCKS))] * len(lessons)
+    nothing = np.zeros((len(KINDS), CLOCKS))
+    for part in (0, 1):
+        trees = fitted([one for one, place in zip(lessons, half, strict=True) if place != part])
+        scorers = _scorers(trees, nothing, nothing)
+        for index in np.flatnonzero(half == part).tolist():
+            one = lessons[index]
+            scores = scorers.scores(one.features.astype(np.float64))
+            found[index] = watched(scores, one.client.astype(np.int64), one.attempt.astype(np.int64))
+    return found
+
+
+def _scorers(trees: Trees, accuse: NDArray[np.float64], suspect: NDArray[np.float64]) -> Scorers:
+    return Scorers(KINDS, FEATURES, accuse, suspect, trees)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""What the scorer learns from: small trainings of many kinds, each a fixed function of its (even) number.
+
+Digits, synthetic rows, MNIST by writer and Shakespeare by role; no data set or odd number that the fault bench keeps
+for its final table is ever drawn.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedvitals.bench.scorer.kinds import HALVES, KINDS
+
+FAMILIES = ("digits", "digits_cnn", "synthetic", "mnist_mlp", "mnist_cnn", "shakespeare")
+SECOND_MIX = 100_000  # numbers from here on are drawn from the second mix
+NATURAL_CLIENTS = 110  # of a subset of a data set with clients of its own
+FLAT_ROWS = {10: 1200, 14: 1200, 20: 2400, 30: 3000, 50: 5000, 100: 8000}  # of MNIST, by the number of clients
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """How often what is drawn."""
+
+    families: tuple[float, ...]
+    kinds: tuple[float, ...]
+    clean: float
+    from_rounds: tuple[int, ...]
+
+
+FIRST = Mix(
+    (5, 0.6, 1.5, 2.2, 0.1, 0.06),
+    (2, 1.5, 2.5, 2.5, 3, 3.5, 3.5, 1.5, 1.5, 1.5, 1, 0.7, 0.5, 0.5, 0.5, 0.3, 0.3),
+    0.38,
+    (0, 5, 5),
+)
+SECOND = Mix(  # more faults, more of them from the first round on
+    (5, 0.3, 1.2, 2.2, 0.05, 0.05),
+    (3, 3, 1.5, 3, 2.5, 3.5, 3, 0.7, 1, 2, 1.2, 1.2, 0.3, 0.3, 0.3, 0.2, 0.2),
+    0.12,
+    (0, 0, 5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One training, and what is wrong with it: `kind` is "clean" or the name of a fault."""
+
+    number: int
+    family: str
+    partition: str
+    kind: str
+    from_round: int
+    job: dict[str, Any] = field(hash=False)
+
+
+def lesson(number: int, data: Path, subsets: Path) -> Lesson:
+    """The training of this number. `data` holds the real data sets, `subsets` is where parts of them are kept."""
+    if number % 2:
+        raise ValueError(f"{number} is odd: odd numbers are kept for the final measurement")
+    mix = FIRST if number < SECOND_MIX else SECOND
+    draw = random.Random(number)  # noqa: S311  (no secret: the same number must give the same lesson)
+    family = draw.choices(FAMILIES, mix.families)[0]
+    rounds = draw.choice([16, 20, 20, 24])
+    small = family in ("digits", "digits_cnn", "synthetic", "mnist_mlp")
+    clients = draw.choice([10, 14, 20, 20, 30, 30, 50, 100] if small else [10, 20, 30])
+    partition = draw.choice(_partitions(family))
+    rows = {"min_rows": 8, **_source(draw, family, partition, clients, data, subsets), "clients": clients}
+    rows |= _dealt(partition)
+    model, train = _model_and_training(draw, family)
+    half = draw.random() < 0.35
+    train |= {"rounds": rounds, "clients_per_round": max(5, clients // 2) if half else clients}
+    job: dict[str, Any] = {"seed": number, "name": "lesson", "data": rows, "model": model, "train": train}
+    kind, from_round = _fault(draw, mix, family, partition, clients, job)
+    return Lesson(number, family, partition, kind, from_round, job)
+
+
+def _partitions(family: str) -> list[str]:
+    if family == "shakespeare":
+        return ["natural", "natural", "iid"]
+    return ["iid", "d1.0", "d0.3", "d0.1", *(["natural", "natural"] if "mnist" in family else [])]
+
+
+def _dealt(partition: str) -> dict[str, Any]:
+    if partition.startswith("d"):
+        return {"partition": "dirichlet", "alpha": float(partition[1:])}
+    return {"partition": partition}
+
+
+def _source(
+    draw: random.Random, family: str, partition: str, clients: int, data: Path, subsets: Path
+) -> dict[str, Any]:
+    if family.startswith("digits"):
+        return {"source": "digits"}
+    if family == "synthetic":
+        return {
+            "source": "synthetic",
+            "rows": draw.choice([60, 120, 200]),
+            "features": draw.choice([16, 32]),
+            "classes": draw.choice([2, 5, 10]),
+        }
+    if family.startswith("mnist"):
+        part = draw.choice([0, 2, 4, 6])
+        return {"source": _subset("mnist", part, 0 if partition == "natural" else FLAT_ROWS[clients], data, subsets)}
+    part = draw.choice([0, 2])
+    return {"source": _subset("shakespeare", part, 0 if partition == "natural" else 80 * clients, data, subsets)}
+
+
+def _model_and_training(draw: random.Random, family: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    batch, epochs = draw.choice([10, 16, 32, 32]), draw.choice([1, 2, 3, 3, 5])
+    rate, momentum = draw.choice([0.03, 0.05, 0.1, 0.1, 0.2]), 0.0
+    if draw.random() < 0.15:
+        momentum, rate = 0.9, rate * 0.2
+    model: dict[str, Any]
+    if family == "mnist_cnn":
+        model, epochs, batch = {"kind": "cnn", "channels": draw.choice([[4, 8], [8, 16]])}, min(epochs, 2), 32
+    elif family == "digits_cnn":
+        channels, hidden = draw.choice([[4, 8], [8, 16], [8]]), draw.choice([[32], [64]])
+        model, epochs = {"kind": "cnn", "channels": channels, "kernel": 3, "hidden": hidden}, min(epochs, 3)
+    elif family == "shakespeare":
+        model, epochs, batch = {"kind": "gru", "hidden": [32]}, min(epochs, 2), 16
+        rate = draw.choice([0.3, 0.5, 1.0])
+    elif draw.random() < 0.12:
+        model = {"kind": "logistic"}
+    else:
+        model = {"kind": "mlp", "hidden": draw.choice([[64], [32], [64, 32], [100]])}
+    return model, {"epochs": epochs, "batch_size": batch, "lr": rate, "momentum": momentum}
+
+
+def _fault(
+    draw: random.Random, mix: Mix, family: str, partition: str, clients: int, job: dict[str, Any]
+) -> tuple[str, int]:
+    if draw.random() <= mix.clean:
+        return "clean", 0
+    kind = draw.choices(list(KINDS), mix.kinds)[0]
+    if family == "shakespeare" and kind == "unnormalised-input":
+        kind = "label-flip"
+    count = min(draw.choice([1, 1, 3, max(1, int(0.2 * clients))]), max(1, int(0.3 * clients)))
+    struck, from_round = sorted(draw.sample(range(clients), count)), draw.choice(mix.from_rounds)
+    fault: dict[str, Any] = {"clients": struck, "from_round": from_round, **KINDS[kind]}
+    if kind in HALVES and draw.random() < 0.25:
+        fault["strength"] = HALVES[kind]
+    if partition == "natural":  # its clients have names of their own
+        fault["share"] = count / clients
+        del fault["clients"]
+    job["faults"] = [fault]
+    return kind, from_round
+
+
+def _subset(name: str, part: int, rows_wanted: int, data: Path, subsets: Path) -> str:
+    """Some of a data set's own clients, or so many of their rows; kept, because loading the whole takes long."""
+    path = subsets / f"{name}_{part}_{rows_wanted}.npz"
+    if path.exists():
+        return str(path)
+    with np.load(data / name / f"{name}.npz", allow_pickle=False) as file:
+        arrays = {key: file[key] for key in ("x_train", "y_train", "client", "x_test", "y_test", "client_test")}
+    random_rows = np.random.default_rng(part)
+    chosen = random_rows.choice(np.unique(arrays["client"]), NATURAL_CLIENTS, replace=False)
+    rows = np.flatnonzero(np.isin(arrays["client"], chosen))
+    if rows_wanted:
+        rows = np.sort(random_rows.choice(rows, min(rows_wanted, len(rows)), replace=False))
+    test = random_rows.choice(len(arrays["y_test"]), 600, replace=False)
+    kept = {key: array[test if key.endswith("test") else rows] for key, array in arrays.items()}
+    subsets.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **kept)
+    return str(path)
