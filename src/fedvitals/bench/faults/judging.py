@@ -2,8 +2,8 @@
 
 Our rules look at the run as it was after each round (`Chart.until`), so a client's finding has a round: how many of its
 struck participations it took. A client counts as found when a warning or graver finding, certain or accused, names it;
-suspicions are counted apart. What is folded under another finding as its symptom accuses nobody, nor does what names
-the clients that a model serves badly. A finding of duplicates names pairs, of whom one is the copied: where a bad
+suspicions are counted apart. What is folded under another finding as its symptom accuses nobody, nor does what tells
+whose data differs from the others'. A finding of duplicates names pairs, of whom one is the copied: where a bad
 client is among them, the others are not counted as falsely accused.
 """
 
@@ -26,7 +26,7 @@ from fedvitals.vocabulary import Finding, Grade, Severity
 OURS = "fedvitals"
 SUSPECTS = "fedvitals, suspects too"
 PAIRS = "FL606"
-VICTIMS = frozenset({"FL503", "FL504"})  # name clients that suffer, not clients that are at fault
+DESCRIBING = frozenset({"FL501", "FL502", "FL503", "FL504", "FL505"})  # tell whose data differs, or who suffers by it
 ACCUSED, SUSPECTED = "accused", "suspected"
 Score = list[int]  # right, of how many
 STEP_KEYS = ("step", "bad_step", "first_bad_step")
@@ -54,7 +54,8 @@ class Line:
     layer: Score | None = None  # findings that name the right layer, of how many; None where there is none to name
     step: Score | None = None  # and the right step
     wall_s: float = 0.0
-    looking_s: float = 0.0  # of which our rules, over all rounds
+    looking_s: float = 0.0  # what our rules took, over all rounds
+    cpu_s: float = 0.0  # of everything, other detectors included
     accuracy: float | None = None
     stopped: str = ""
 
@@ -69,6 +70,7 @@ class Line:
 
 def judged(cell: Cell, version: str, rules: Sequence[Rule] = RULES) -> Line:
     """Play this cell and let everybody look at it."""
+    cpu = time.process_time()
     watching: list[Watching] = []
 
     def watch(training: Training) -> Watching:
@@ -97,6 +99,7 @@ def judged(cell: Cell, version: str, rules: Sequence[Rule] = RULES) -> Line:
         step=step,
         wall_s=round(run.wall_s, 3),
         looking_s=round(looking_s, 3),
+        cpu_s=round(time.process_time() - cpu, 3),
         accuracy=run.accuracy,
         stopped=run.stopped,
     )
@@ -106,7 +109,7 @@ def held_responsible(findings: Iterable[Finding], bad: frozenset[str], how: Sequ
     """The clients that findings hold responsible: accused, or suspected."""
     found: set[str] = set()
     for one in findings:
-        if _manner(one) in how and one.code not in VICTIMS:
+        if _manner(one) in how and one.code not in DESCRIBING:
             found |= _responsible(one, bad)
     return frozenset(found)
 
