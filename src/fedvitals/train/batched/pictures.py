@@ -16,7 +16,7 @@ from fedvitals.train.batched.layers import Weightless
 
 
 class Convolved:
-    """nn.Conv2d, a call a client: one grouped call for all of them is slower."""
+    """nn.Conv2d, a call of oneDNN a client."""
 
     def __init__(self, layer: nn.Conv2d, weight: slice, bias: slice | None) -> None:
         self._layer = layer
@@ -82,8 +82,9 @@ class PatchedAndPooled:
     """nn.Conv2d and nn.MaxPool2d(2) at the beginning of a chain, as one matrix product.
 
     Four neighbours share a winner, so they are computed together: from a patch one pixel wider than the kernel, by a
-    matrix of four shifted kernels. Patches are made of rows alone, so they can be made once for all rounds; and the
-    product runs several times faster than a convolution of one channel (measured: 72 against 20 GFLOP/s).
+    matrix of four shifted kernels. Patches are made of rows alone, so they can be made once for all rounds. Forward and
+    backward then take 0.6 of the time of a convolution of one channel and its pooling (28 x 28, 8 kernels of 5 x 5,
+    batch 10), though the product multiplies by 11 zeros for each 25 weights; with patches made anew, 0.9.
     """
 
     def __init__(self, layer: nn.Conv2d, weight: slice, bias: slice | None) -> None:
