@@ -139,7 +139,7 @@ class CohortSession:
     def _drop_misfits(self, values: dict[str, Any]) -> None:
         """A column of another length than the cohort would cut it short."""
         for name, column in values.items():
-            if isinstance(column, np.ndarray | list | tuple) and (not np.ndim(column) or len(column) != len(self.ids)):
+            if isinstance(column, np.ndarray | list | tuple) and not _is_for(column, len(self.ids)):
                 values[name] = None
                 found = f"{name} has {np.size(column)} values for {len(self.ids)} clients"
                 self.recorder.trouble("CohortSession.submit", ValueError(found))
@@ -171,6 +171,10 @@ class CohortSession:
             "received": reference.fingerprint,
             "attributed": 1,
         }
+
+
+def _is_for(column: Any, clients: int) -> bool:
+    return len(column) == clients if not isinstance(column, np.ndarray) else column.shape[:1] == (clients,)
 
 
 def _phase_columns(phases_s: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,20 +51,22 @@ class Stopwatch:
 
     def count(self, phase: str, began_ns: int, explained_s: float) -> int:
         """Time since `began_ns`, without what phases inside it have explained meanwhile; gives the present instant."""
-        now = self.now()
-        seconds = (now - began_ns) / 1e9 - (self.draft.explained_s - explained_s)
-        self.draft.add_phase(phase, seconds if seconds > 0.0 else 0.0)
+        now, draft = self.now(), self.draft
+        seconds = (now - began_ns) / 1e9 - (draft.explained_s - explained_s)
+        draft.add_phase(phase, seconds if seconds > 0.0 else 0.0)
         return now
 
     def batches(self, loader: Iterable[T], at_hand: dict[str, Any]) -> Iterator[T]:
-        """What a loader gives: waiting for it is `load`, the loop's body is `train`. This runs at every step."""
+        """What a loader gives: waiting for it is `load`, the loop's body is `train`. This runs at every step, so one
+        ends at the very instant at which the other begins."""
         self.go_on()
-        draft, now, outside = self.draft, self.now, self.stage
+        draft, outside = self.draft, self.stage
         iterator = iter(loader)
+        began = self.now()
         try:
             while True:
                 before, self.stage = self.stage, "load"
-                began, explained = now(), draft.explained_s
+                explained = draft.explained_s
                 try:
                     batch = next(iterator, END)
                 except BaseException as error:
@@ -80,18 +82,20 @@ class Stopwatch:
                 self.stage = "train"
                 self._step = (ended, draft.explained_s)
                 yield batch
-                self.end_step()
+                began = self.end_step()
         except GeneratorExit:  # the loop was left by `break` or by an exception, which cannot be told from here
             self.end_step()
             self._left = True
             raise
         self.stage = outside
 
-    def end_step(self) -> None:
-        """The loop's body is over, or the session is: an exception may leave the loop suspended in its body."""
-        if self._step is not None:
-            step, self._step = self._step, None
-            self.count("train", *step)
+    def end_step(self) -> int:
+        """The loop's body is over, or the session is: an exception may leave the loop suspended in its body. Gives the
+        present instant."""
+        if self._step is None:
+            return self.now()
+        step, self._step = self._step, None
+        return self.count("train", *step)
 
 
 class ClientPhase(PhaseSession):
