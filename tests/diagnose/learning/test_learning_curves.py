@@ -1,0 +1,52 @@
+"""Losses as they come from a loop of one's own, without clients: where they go is told from the series alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from charted import Clock, found, looped
+
+from fedvitals.diagnose.learning.curves import trend
+from fedvitals.run import Run
+
+RNG = np.random.default_rng(0)
+FALLING = 2.3 * np.exp(-np.arange(30) / 8) + 0.1
+
+
+def _codes(folder: Path, losses: Sequence[float]) -> list[str]:
+    def loop(run: Run, clock: Clock) -> None:
+        for number, loss in enumerate(losses):
+            with run.round(number) as rnd:
+                clock.go_on(1)
+                rnd.evaluated(loss=float(loss))
+
+    return [one.code for one in found(looped(folder, loop), "FL402", "FL403", "FL404", "FL406")]
+
+
+@pytest.mark.parametrize(
+    ("losses", "codes"),
+    [
+        (FALLING, []),
+        (FALLING + 0.02 * RNG.normal(size=30), []),
+        (np.concatenate([FALLING[:10], np.geomspace(0.8, 40, 15)]), ["FL402"]),
+        (np.concatenate([FALLING[:10], [np.nan] * 5]), ["FL402"]),
+        (np.where(np.arange(30) % 2, 0.6, 1.4) + np.linspace(0.9, 0, 30), ["FL403"]),
+        (np.concatenate([np.linspace(2.3, 1.7, 6), 1.7 + 0.005 * RNG.normal(size=24)]), ["FL404"]),
+        (np.linspace(2.3, 2.0, 30), ["FL406"]),
+    ],
+    ids=["healthy", "healthy and noisy", "diverges", "is lost", "swings", "stands", "slow"],
+)
+def test_a_series_tells_where_it_goes(tmp_path: Path, losses: Sequence[float], codes: list[str]) -> None:
+    """Each shape has its own finding, and a healthy one has none."""
+    assert _codes(tmp_path, losses) == codes
+
+
+def test_a_trend_is_tested_not_guessed() -> None:
+    """Noise has no trend, a slow fall under noise has one, however many values there are."""
+    noise = np.random.default_rng(1).normal(size=2000)
+    assert abs(trend(noise)) < 3
+    assert trend(noise - np.arange(2000) / 500) < -10
+    assert trend(np.zeros(50)) == 0
