@@ -132,7 +132,7 @@ def test_rates_show_without_gradients(tmp_path: Path) -> None:
     assert findings[0].evidence["by_gradient"] is False
 
 
-@pytest.mark.parametrize("rule", (*LEARNING, *FAIRNESS), ids=lambda one: one.code)
+@pytest.mark.parametrize("rule", [*LEARNING, *FAIRNESS], ids=lambda one: one.code)
 def test_every_page_is_whole(rule: object) -> None:
     """A title and all sections, in their order."""
     assert list(sections(rule)) == ["", *SECTIONS]  # type: ignore[arg-type]  # a rule, whatever its kind
