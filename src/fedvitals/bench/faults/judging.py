@@ -21,6 +21,7 @@ from fedvitals.diagnose.diagnosis import examine
 from fedvitals.diagnose.registry import RULES
 from fedvitals.diagnose.rule import Rule
 from fedvitals.train.engine import Training
+from fedvitals.train.threads import one_thread
 from fedvitals.vocabulary import Finding, Grade, Severity
 
 OURS = "fedvitals"
@@ -78,7 +79,8 @@ def judged(cell: Cell, version: str, rules: Sequence[Rule] = RULES) -> Line:
         return watching[0]
 
     run = played(cell, watch)
-    others = {**watching[0].verdicts(), tutorials.NAME: tutorials.named_by_round(run.chart)}
+    with one_thread():
+        others = {**watching[0].verdicts(), tutorials.NAME: tutorials.named_by_round(run.chart)}
     began = time.perf_counter()
     rounds = [number for number, _ in run.chart.cohorts]
     findings = {number: examine(run.chart.until(number), rules).findings for number in rounds}
