@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 TAIL = 0.15  # of the runs, from which the tail is fitted
-OVERLAP = 1.5  # clocks and kinds raise alarms in the same runs: so many times fewer runs than alarms
+OVERLAP = 1.5  # clocks and alarms raise alarms in the same runs: so many times fewer runs than alarms
 
 
 def thresholds(maxima: Floats, rate: float) -> Floats:
-    """[kinds, clocks] from [runs, kinds, clocks]: all together raise an alarm in this share of clean runs."""
-    kinds, clocks = maxima.shape[1:]
-    each = OVERLAP * rate / (kinds * clocks)
-    return np.array([[_exceeded_by(maxima[:, kind, clock], each) for clock in range(clocks)] for kind in range(kinds)])
+    """[alarms, clocks] from [runs, alarms, clocks]: all together raise an alarm in this share of clean runs."""
+    alarms, clocks = maxima.shape[1:]
+    each = OVERLAP * rate / (alarms * clocks)
+    return np.array(
+        [[_exceeded_by(maxima[:, alarm, clock], each) for clock in range(clocks)] for alarm in range(alarms)]
+    )
 
 
 def _exceeded_by(values: Floats, rate: float) -> float:
@@ -40,5 +42,5 @@ def alarmed(maxima: Floats, limits: Floats) -> float:
 
 
 def largest(clocks: Sequence[Floats]) -> Floats:
-    """[runs, kinds, clocks] from each run's [rows, kinds, clocks]."""
+    """[runs, alarms, clocks] from each run's [rows, alarms, clocks]."""
     return np.array([one.max(axis=0) for one in clocks])

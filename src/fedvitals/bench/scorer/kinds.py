@@ -1,7 +1,8 @@
 """The kinds of fault that the scorer tells apart, and how a job asks for each.
 
-Each name of KINDS is a lesson; SCORED says which of them share a scorer. What an exact rule finds is taught to none:
-those lessons only show that such clients are nobody else's fault.
+Each name of KINDS is a lesson; SCORED says under which kind it is named, ALARMS which kinds an alarm is taught on: what
+is sent and what is taught look different, and whatever is odd in any way has an alarm of its own. What an exact rule
+finds is taught to none: those lessons only show that such clients are nobody else's fault.
 """
 
 from __future__ import annotations
@@ -41,4 +42,9 @@ HALVES: Mapping[str, float] = {
 EXACT = frozenset({"stale-update", "duplicate", "duplicate-noise", "zero-update", "frozen-layer"})
 SCORED: Mapping[str, str] = {
     kind: "label-flip" if kind.startswith("label-flip") else kind for kind in KINDS if kind not in EXACT
+}
+ALARMS: Mapping[str, frozenset[str]] = {
+    "any": frozenset(SCORED.values()),
+    "sent": frozenset({"sign-flip", "scaled-update", "gaussian-update"}),
+    "taught": frozenset({"label-flip", "label-noise", "backdoor", "swapped-features"}),
 }

@@ -15,6 +15,8 @@ from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
+SCORED_CODES = frozenset({"FL505", "FL506", "FL507", "FL601", "FL602", "FL603", "FL607", "FL608"})
+# what the scorer may call a client whose true fault an exact rule knows: folded under that
 IN_WORDS = {
     "norm": ("norm for its steps", True),
     "first_loss": ("loss of its first steps", True),
@@ -55,9 +57,9 @@ def accusations(
     rule: Rule,
     kinds: Sequence[str],
     sentence: str,
-    *,
     severity: Severity,
     next: Sequence[Action],
+    *,
     but: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """At most two findings: the accused of these kinds, and the suspects. `but` are clients that are explained already.

@@ -35,25 +35,27 @@ class Trees:
     scorer: NDArray[np.int32]  # of each tree
     base: NDArray[np.float32]  # of each scorer
 
+    def scores(self, features: NDArray[np.floating]) -> Floats:
+        """[rows, scorers] from [rows, features]."""
+        columns = np.asfortranarray(features, dtype=np.float32)
+        out = np.repeat(self.base[None].astype(np.float64), len(columns), axis=0)
+        starts = np.searchsorted(self.tree, np.arange(len(self.scorer) + 1)).tolist()
+        for tree, scorer in enumerate(self.scorer.tolist()):
+            out[:, scorer] += _leaf_values(self, tree, starts[tree], starts[tree + 1], columns)
+        return out
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scorers:
-    """One scorer a kind of fault, with what its scores are worth: thresholds from runs without a fault."""
+    """Alarms say that something is wrong, with thresholds from runs without a fault; kinds say what it looks like."""
 
+    alarms: tuple[str, ...]
     kinds: tuple[str, ...]
     features: tuple[str, ...]
-    accuse: Floats  # [kinds, clocks]
+    accuse: Floats  # [alarms, clocks]
     suspect: Floats
-    trees: Trees
-
-    def scores(self, features: Floats) -> Floats:
-        """[rows, kinds] from [rows, features]."""
-        columns = np.asfortranarray(features, dtype=np.float32)
-        out = np.repeat(self.trees.base[None].astype(np.float64), len(columns), axis=0)
-        starts = np.searchsorted(self.trees.tree, np.arange(len(self.trees.scorer) + 1))
-        for tree, scorer in enumerate(self.trees.scorer.tolist()):
-            out[:, scorer] += _leaf_values(self.trees, tree, int(starts[tree]), int(starts[tree + 1]), columns)
-        return out
+    alarming: Trees  # a scorer an alarm
+    naming: Trees  # a scorer a kind, each against the other kinds
 
 
 def _leaf_values(trees: Trees, tree: int, start: int, end: int, columns: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -73,23 +75,32 @@ def load(path: Path = SCORER) -> Scorers:
     """The scorers that ship with fedvitals, or those of another file."""
     with np.load(path, allow_pickle=False) as file:
         about: Mapping[str, Any] = json.loads(str(file["about"]))
-        trees = Trees(**{name: file[name] for name in Trees.__dataclass_fields__})
+        alarming, naming = (
+            Trees(**{name: file[f"{part}_{name}"] for name in Trees.__dataclass_fields__})
+            for part in ("alarming", "naming")
+        )
         return Scorers(
+            tuple(about["alarms"]),
             tuple(about["kinds"]),
             tuple(about["features"]),
             file["accuse"].astype(float),
             file["suspect"].astype(float),
-            trees,
+            alarming,
+            naming,
         )
 
 
 def save(path: Path, scorers: Scorers, about: Mapping[str, Any]) -> None:
     """Keep scorers in a file, with a few words on where they come from."""
-    words = {**about, "kinds": list(scorers.kinds), "features": list(scorers.features)}
-    arrays = {name: getattr(scorers.trees, name) for name in Trees.__dataclass_fields__}
+    words = {name: list(getattr(scorers, name)) for name in ("alarms", "kinds", "features")}
+    arrays = {
+        f"{part}_{name}": getattr(getattr(scorers, part), name)
+        for part in ("alarming", "naming")
+        for name in Trees.__dataclass_fields__
+    }
     np.savez_compressed(
         path,
-        about=np.array(json.dumps(words)),
+        about=np.array(json.dumps({**about, **words})),
         accuse=scorers.accuse.astype(np.float32),
         suspect=scorers.suspect.astype(np.float32),
         **arrays,

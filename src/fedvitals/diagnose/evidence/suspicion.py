@@ -1,8 +1,9 @@
 """The course of a run -> who is suspected of what, how surely, since when, and which measures carried it.
 
-Every participation gets a score a kind of fault. Three clocks watch the scores of a client: this participation, both of
-the last two, and the mean of the last five. Each clock's threshold was taken from the largest value over all clients
-and rounds of runs without a fault, so that the number of comparisons is in it already.
+Every participation gets a score an alarm. Three clocks watch the scores of a client: this participation, both of the
+last two, and the mean of the last five. Each clock's threshold was taken from the largest value over all clients and
+rounds of runs without a fault, so that the number of comparisons is in it already. What rang the alarm is then compared
+with the kinds of fault, and the likeliest gives the finding its name.
 """
 
 from __future__ import annotations
@@ -50,26 +51,17 @@ def suspicions(chart: Chart) -> tuple[Suspicion, ...]:
     if not len(rows):
         return ()
     table = chart.participations
-    scores = scorers.scores(found.features[rows])
-    clocks = watched(scores, table.client[rows], table.attempt[rows])
-    above = (clocks - scorers.suspect).max(axis=2)  # [rows, kinds]
-    suspects = np.unique(table.client[rows][(above >= 0).any(axis=1)])
+    owner = table.client[rows]
+    clocks = watched(scorers.alarming.scores(found.features[rows]), owner, table.attempt[rows])
+    rung = (clocks >= scorers.suspect).any(axis=(1, 2))
     return tuple(
-        _suspicion(
-            chart,
-            found,
-            scorers,
-            int(client),
-            rows[table.client[rows] == client],
-            clocks[table.client[rows] == client],
-            scores[table.client[rows] == client],
-        )
-        for client in suspects
+        _suspicion(chart, found, scorers, int(client), rows[owner == client], clocks[owner == client])
+        for client in np.unique(owner[rung])
     )
 
 
 def watched(scores: Floats, client: Ints, attempt: Ints) -> Floats:
-    """[rows, kinds, CLOCKS]; -inf where a clock has not seen enough."""
+    """[rows, alarms, CLOCKS]; -inf where a clock has not seen enough."""
     order = np.lexsort((attempt, client))
     values, owner = scores[order], client[order]
     out = np.full((*scores.shape, CLOCKS), -np.inf)
@@ -91,38 +83,33 @@ def _place_in_run(owner: Ints) -> Ints:
     return np.arange(len(owner)) - np.repeat(starts, lengths)
 
 
-def _suspicion(
-    chart: Chart, found: Course, scorers: Scorers, client: int, rows: Ints, clocks: Floats, scores: Floats
-) -> Suspicion:
+def _suspicion(chart: Chart, found: Course, scorers: Scorers, client: int, rows: Ints, clocks: Floats) -> Suspicion:
     order = np.argsort(chart.participations.attempt[rows])
-    rows, clocks, scores = rows[order], clocks[order], scores[order]
-    accused = (clocks >= scorers.accuse).any(axis=2)
-    limit = scorers.accuse if accused.any() else scorers.suspect
-    hit: Bools = np.asarray((clocks >= limit).any(axis=2))
-    kind = int((clocks - limit).max(axis=(0, 2)).argmax())
-    first = int(np.flatnonzero(hit.any(axis=1))[0])
-    peak = int(clocks[:, kind].max(axis=1).argmax())
-    looked = hit[:, kind] | (scores[:, kind] >= scorers.suspect[kind, CLOCKS - 1])
-    looked[first] = True
+    rows, clocks = rows[order], clocks[order]
+    accused = bool((clocks >= scorers.accuse).any())
+    limit = scorers.accuse if accused else scorers.suspect
+    above = clocks - limit
+    hit: Bools = np.asarray((above >= 0).any(axis=(1, 2)))
+    peak, alarm, clock = np.unravel_index(int(above.argmax()), above.shape)
+    kinds = scorers.naming.scores(found.features[rows[hit]]).mean(axis=0)
     return Suspicion(
         client=client,
-        kind=scorers.kinds[kind],
-        grade=Grade.ACCUSED if accused.any() else Grade.SUSPECT,
-        row=int(rows[first]),
-        rounds=tuple(sorted({int(one) for one in chart.participations.round[rows[looked]]})),
-        score=float(clocks[peak, kind].max()),
-        threshold=float(limit[kind, int(clocks[peak, kind].argmax())]),
-        carriers=_carriers(scorers, found.features[rows[peak]], kind),
+        kind=scorers.kinds[int(kinds.argmax())],
+        grade=Grade.ACCUSED if accused else Grade.SUSPECT,
+        row=int(rows[hit][0]),
+        rounds=tuple(sorted({int(one) for one in chart.participations.round[rows[hit]]})),
+        score=float(clocks[peak, alarm, clock]),
+        threshold=float(limit[alarm, clock]),
+        carriers=_carriers(scorers, found.features[rows[peak]], int(alarm)),
     )
 
 
-def _carriers(scorers: Scorers, features: Floats, kind: int) -> tuple[str, ...]:
+def _carriers(scorers: Scorers, features: Floats, alarm: int) -> tuple[str, ...]:
     """The measures whose absence lowers the score most."""
     without = np.repeat(features[None], len(NAMES) + 1, axis=0)
-    for place in range(len(NAMES)):
-        columns = [FEATURES.index(f"{NAMES[place]}.{way}") for way in WAYS]
-        without[place, columns] = np.nan
-    scores = scorers.scores(without)[:, kind]
+    for place, name in enumerate(NAMES):
+        without[place, [FEATURES.index(f"{name}.{way}") for way in WAYS]] = np.nan
+    scores = scorers.alarming.scores(without)[:, alarm]
     drops = scores[-1] - scores[:-1]
     order = np.argsort(-drops)[:MOST_CARRIERS]
     return tuple(NAMES[place] for place in order if drops[place] > 0)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from fedvitals.diagnose.heterogeneity import biased_against, client_drift, label_skew, worst_decile
+from fedvitals.diagnose.heterogeneity import (
+    biased_against,
+    client_drift,
+    data_quality,
+    inputs_apart,
+    label_skew,
+    unusual,
+    worst_decile,
+)
 from fedvitals.diagnose.rule import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -10,4 +18,7 @@ RULES: tuple[Rule, ...] = (
     label_skew.RULE,
     biased_against.RULE,
     worst_decile.RULE,
+    unusual.RULE,
+    inputs_apart.RULE,
+    data_quality.RULE,
 )

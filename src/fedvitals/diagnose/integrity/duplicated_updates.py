@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.evidence.repeats import Group, copies
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
@@ -78,5 +79,5 @@ RULE = WrittenRule(
     page=__doc__ or "",
     look=_look,
     needs=frozenset({Sight.SKETCHES}),
-    explains=frozenset({"FL505", "FL506", "FL507", "FL601", "FL602", "FL603", "FL607", "FL608", "FL609"}),
+    explains=frozenset({"FL414"}) | SCORED_CODES,
 )

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.writing import times, write
 from fedvitals.vocabulary import Action, Finding, Severity
@@ -76,5 +77,5 @@ RULE = WrittenRule(
     page=__doc__ or "",
     look=_look,
     needs=frozenset({Sight.UPDATES}),
-    explains=frozenset({"FL413", "FL408", "FL409", "FL505", "FL506", "FL507", "FL609"}),
+    explains=frozenset({"FL413", "FL408", "FL409"}) | SCORED_CODES,
 )

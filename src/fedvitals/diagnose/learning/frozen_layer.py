@@ -25,6 +25,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Ints
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.learning.cohorts import well
 from fedvitals.diagnose.learning.report import finding
 from fedvitals.diagnose.rule import Sight, WrittenRule
@@ -149,5 +150,6 @@ RULE = WrittenRule(
     name="frozen or dead layer",
     page=__doc__ or "",
     look=_look,
+    explains=SCORED_CODES,
     needs=frozenset({Sight.UPDATES}),
 )

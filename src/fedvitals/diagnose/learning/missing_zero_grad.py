@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Floats, Ints
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES, accusations
 from fedvitals.diagnose.learning.changes import changes
 from fedvitals.diagnose.learning.cohorts import in_order, row_medians, well
 from fedvitals.diagnose.learning.loss_paths import unusual_path
@@ -50,13 +51,21 @@ LONGER = 0.6  # of the leap must show in the update's length: the rest is what i
 DOUBLED = math.log(2.0)
 SOON = 3  # participations after which swings may show
 NOISE = 0.05  # of a logarithm of a rate: clients with one batch an epoch show none at all
+LOOKS = "trains as if its gradients were never set to zero"  # said of clients that only the scorer finds
+ADVICE = (
+    Action("look for a missing optimizer.zero_grad() at {clients}"),
+    Action("fedvitals show RUN --client {clients}"),
+)
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
     found = chart.shared(piled)
     for one in found:
         yield _of_client(chart, one)
-    if not found:
+    named = chart.names([one.client for one in found])
+    likely = list(accusations(chart, RULE, ("missing-zero-grad",), LOOKS, Severity.WARNING, ADVICE, but=named))
+    yield from likely
+    if not found and not likely:
         yield from _of_run(chart)
 
 
@@ -180,5 +189,6 @@ RULE = WrittenRule(
     page=__doc__ or "",
     look=_look,
     needs=frozenset({Sight.UPDATES}),
-    explains=frozenset({"FL402", "FL403", "FL404", "FL407", "FL410", "FL412", "FL501", "FL505", "FL602", "FL609"}),
+    explains=frozenset({"FL402", "FL403", "FL404", "FL407", "FL410", "FL412", "FL501", "FL505", "FL602", "FL609"})
+    | SCORED_CODES,
 )

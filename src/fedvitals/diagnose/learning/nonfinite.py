@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Ints
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.learning.curves import evaluated
 from fedvitals.diagnose.learning.report import finding
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
@@ -238,5 +239,6 @@ RULE = WrittenRule(
     look=_look,
     explains=frozenset(
         {"FL402", "FL403", "FL404", "FL406", "FL407", "FL409", "FL410", "FL411", "FL412", "FL503", "FL504"}
-    ),
+    )
+    | SCORED_CODES,
 )

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Ints
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES, accusations
 from fedvitals.diagnose.learning.cohorts import against_cohort, finite_update, received_losses, well
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.missing_zero_grad import piled
@@ -59,6 +60,11 @@ OVERFLOWS = 10.0  # times the loss that the run began with
 RISEN = 1.2  # the second half of a participation over its loss on receipt
 NOT_LEARNT = 0.8  # of the loss that the run began with
 MANY_ROUNDS = 0.2  # share of the rounds, at least two, in which most clients' losses must rise
+LOOKS = "trains as with a learning rate far too high"  # said of clients that only the scorer finds
+ADVICE = (
+    Action("compare the learning rate of {clients} with the others'"),
+    Action("fedvitals show RUN --client {clients}"),
+)
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
@@ -66,7 +72,10 @@ def _look(chart: Chart) -> Iterator[Finding]:
     for client in np.unique(chart.participations.client[wild]):
         rows = np.flatnonzero(wild & (chart.participations.client == client))
         yield _of_client(chart, int(client), rows)
-    if not wild.any():
+    named = chart.names(np.unique(chart.participations.client[wild]))
+    likely = list(accusations(chart, RULE, ("exploding-lr",), LOOKS, Severity.WARNING, ADVICE, but=named))
+    yield from likely
+    if not wild.any() and not likely:
         yield from _of_run(chart)
 
 
@@ -195,5 +204,6 @@ RULE = WrittenRule(
     explains=frozenset(
         {"FL402", "FL403", "FL404", "FL405", "FL406", "FL407", "FL408", "FL409", "FL410", "FL411", "FL413", "FL501"}
         | {"FL503", "FL504", "FL505", "FL602", "FL609"}
-    ),
+    )
+    | SCORED_CODES,
 )

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES, accusations
 from fedvitals.diagnose.learning.cohorts import received_losses, round_medians, well
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.rates import blamed, rates
@@ -44,6 +45,11 @@ TIMES = 2  # participations, so that one odd round accuses nobody
 CREEPS = 1e-3  # update over model: below this a hundred rounds move the model by a tenth at most
 NO_PROGRESS = 0.1  # share of the first loss
 LEAST_ROUNDS = 5
+LOOKS = "trains as with a learning rate far too low"  # said of clients that only the scorer finds
+ADVICE = (
+    Action("compare the learning rate of {clients} with the others'"),
+    Action("fedvitals show RUN --client {clients}"),
+)
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
@@ -51,7 +57,10 @@ def _look(chart: Chart) -> Iterator[Finding]:
     clients, counts = np.unique(chart.participations.client[tiny], return_counts=True)
     for client in clients[counts >= TIMES]:
         yield _of_client(chart, int(client), np.flatnonzero(tiny & (chart.participations.client == client)))
-    if not (counts >= TIMES).any():
+    named = chart.names(clients[counts >= TIMES])
+    likely = list(accusations(chart, RULE, ("tiny-lr",), LOOKS, Severity.WARNING, ADVICE, but=named))
+    yield from likely
+    if not named and not likely:
         yield from _of_run(chart)
 
 
@@ -151,5 +160,5 @@ RULE = WrittenRule(
     page=__doc__ or "",
     look=_look,
     needs=frozenset({Sight.UPDATES}),
-    explains=frozenset({"FL404", "FL406", "FL408", "FL505", "FL604", "FL609"}),
+    explains=frozenset({"FL404", "FL406", "FL408", "FL505", "FL604", "FL609"}) | SCORED_CODES,
 )
