@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from fedvitals.testing import Footprint, assert_nothing_left
 
 # Before torch is loaded anywhere: small tensors on several threads of a busy machine are many times slower than on one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell that starts tests in the background has them, and whatever they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("fedvitals", deadline=None)  # a busy machine is no failure
 settings.load_profile("fedvitals")
 

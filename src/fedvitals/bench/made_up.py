@@ -44,17 +44,17 @@ def _totals(random: np.random.Generator, rows: int, kept_steps: int) -> list[int
     return [kept_steps] * rows if kept_steps < 32 else random.integers(32, 2000, size=rows).tolist()
 
 
-def participations(count: int, clients: int, seed: int = 0) -> Iterator[Participation]:
-    """Rounds of a hundred clients drawn from many, as the vectorised executor reports them."""
+def participations(count: int, clients: int, seed: int = 0, cohort: int = COHORT) -> Iterator[Participation]:
+    """Rounds of a hundred clients, or more, drawn from many, as the vectorised executor reports them."""
     random = np.random.default_rng(seed)
     attempts: dict[int, int] = {}
-    for first in range(0, count, COHORT):
-        number = first // COHORT
-        chosen = random.choice(clients, size=COHORT, replace=False).tolist()
-        losses = random.random((COHORT, 6)).astype(np.float32).tolist()
-        seconds = random.random((COHORT, 3)).tolist()
-        rows = random.integers(50, 300, (COHORT, 3)).tolist()
-        for slot in range(min(COHORT, count - first)):
+    for first in range(0, count, cohort):
+        number = first // cohort
+        chosen = random.choice(clients, size=cohort, replace=False).tolist()
+        losses = random.random((cohort, 6)).astype(np.float32).tolist()
+        seconds = random.random((cohort, 3)).tolist()
+        rows = random.integers(50, 300, (cohort, 3)).tolist()
+        for slot in range(min(cohort, count - first)):
             attempt = attempts.get(chosen[slot], 0)
             attempts[chosen[slot]] = attempt + 1
             place = first + slot

@@ -14,13 +14,27 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 TAIL = 0.15  # of the runs, from which the tail is fitted
-OVERLAP = 1.5  # clocks and alarms raise alarms in the same runs: so many times fewer runs than alarms
+HALVINGS = 30  # of the interval in which the rate of a single clock is looked for
 
 
 def thresholds(maxima: Floats, rate: float) -> Floats:
-    """[alarms, clocks] from [runs, alarms, clocks]: all together raise an alarm in this share of clean runs."""
+    """[alarms, clocks] from [runs, alarms, clocks]: all together they raise an alarm in at most this share of the runs.
+
+    Each clock gets the same rate of its own, the highest that keeps to it: alarms come together, so that is more than
+    the rate divided by their number.
+    """
+    low, high = rate / maxima[0].size / 10, rate
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        if alarmed(maxima, _limits(maxima, middle)) > rate:
+            high = middle
+        else:
+            low = middle
+    return _limits(maxima, low)
+
+
+def _limits(maxima: Floats, each: float) -> Floats:
     alarms, clocks = maxima.shape[1:]
-    each = OVERLAP * rate / (alarms * clocks)
     return np.array(
         [[_exceeded_by(maxima[:, alarm, clock], each) for clock in range(clocks)] for alarm in range(alarms)]
     )

@@ -18,9 +18,9 @@ KINDS = tuple(sorted(set(SCORED.values())))
 ALARM_ITERATIONS = 200
 NAME_ITERATIONS = 40
 LOUD_SHARE = 0.05  # of a run's honest rows, the loudest: those that a scorer must learn to bear
-OTHER_SHARE = 0.04  # and some of the rest
-HONEST_ROWS = 80_000  # drawn of all of them
-GUILTY_ROWS = 3_000  # of each kind
+OTHER_SHARE = 0.4  # and some of the rest
+HONEST_ROWS = 150_000  # drawn of all of them
+GUILTY_ROWS = 6_000  # of each kind
 CLEAN_WEIGHT = 2.0  # of a run without a fault beside the honest ones of a run with one
 SCORE_COLUMNS = 5 * len(NAMES)  # the ways that are scores come first
 
@@ -117,7 +117,7 @@ def as_trees(models: Sequence[Any]) -> Trees:
         feature=np.array(columns[1], np.int32),
         threshold=np.array(columns[2], np.float32),
         missing_left=np.array(columns[3], bool),
-        keep=np.array(columns[4], np.uint32),
+        keep=np.array(columns[4], np.uint16),
         leaves=np.array(leaves),
         scorer=np.array(scorer, np.int32),
         base=np.array([float(np.ravel(model._baseline_prediction)[0]) for model in models], np.float32),
@@ -141,7 +141,5 @@ def _tests(nodes: Any, order: list[int]) -> list[tuple[int, float, bool, int]]:
         threshold = np.float32(node["num_threshold"])
         if threshold > node["num_threshold"]:  # features are single precision: the test must not let more pass
             threshold = np.nextafter(threshold, np.float32(-np.inf))
-        found.append(
-            (int(node["feature_idx"]), float(threshold), bool(node["missing_go_to_left"]), 0xFFFFFFFF & ~struck)
-        )
+        found.append((int(node["feature_idx"]), float(threshold), bool(node["missing_go_to_left"]), 0xFFFF & ~struck))
     return found

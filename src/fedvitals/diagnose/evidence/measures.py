@@ -210,7 +210,8 @@ def cohort_measures(sketches: Floats, pushed: Floats | None, log_shares: Floats,
             out[:, place] = _to_others(unit(sketches[:, where.places[layer]]))
     if pushed is not None:
         out[:, 4] = _to_others(pushed)
-    angles = sketches @ sketches.T
+    singles = sketches.astype(np.float32)  # a product of cohort times cohort: the dearest line of all
+    angles = singles @ singles.T
     np.fill_diagonal(angles, -np.inf)
     out[:, 5] = angles.max(axis=1)
     away = log_shares - np.median(log_shares, axis=0)

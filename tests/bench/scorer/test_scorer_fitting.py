@@ -1,0 +1,90 @@
+"""How the scorer is taught: lessons that repeat, trees that say what scikit-learn's say, thresholds with a rate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedvitals.bench.scorer.calibration import alarmed, thresholds
+from fedvitals.bench.scorer.curriculum import lesson
+from fedvitals.bench.scorer.fitting import as_trees
+from fedvitals.bench.scorer.kinds import EXACT, KINDS
+from fedvitals.bench.scorer.lessons import learnt
+from fedvitals.diagnose.evidence.course import FEATURES
+from fedvitals.diagnose.evidence.forest import Scorers, load, save
+from fedvitals.train.job import Job
+
+
+def test_trees_say_what_scikit_learn_says() -> None:
+    """Also for missing values, and for values that lie on a threshold."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((900, 7)).round(1).astype(np.float32)
+    rows[random.random(rows.shape) < 0.1] = np.nan
+    labels = np.nan_to_num(rows[:, 0]) + np.nan_to_num(rows[:, 3]) > 0.3
+    models = [
+        HistGradientBoostingClassifier(max_iter=15, max_leaf_nodes=leaves, random_state=0).fit(rows, labels)
+        for leaves in (3, 16)
+    ]
+    expected = np.stack([model.decision_function(rows) for model in models], axis=1)
+    np.testing.assert_allclose(as_trees(models).scores(rows), expected, atol=1e-5)
+
+
+def test_scorers_come_back_from_their_file(tmp_path: Path) -> None:
+    """Bit for bit, without pickle; the shipped file is of the features that there are now."""
+    shipped = load()
+    assert shipped.features == FEATURES
+    save(tmp_path / "copy.npz", shipped, {"lessons": 1})
+    again = load(tmp_path / "copy.npz")
+    rows = np.random.default_rng(0).standard_normal((20, len(FEATURES)))
+    assert np.array_equal(again.alarming.scores(rows), shipped.alarming.scores(rows))
+    assert np.array_equal(again.naming.scores(rows), shipped.naming.scores(rows))
+    assert isinstance(again, Scorers)
+    assert (again.accuse >= again.suspect).all()
+
+
+def test_a_lesson_is_a_function_of_its_number(tmp_path: Path) -> None:
+    """The same number is the same training, a job that can be run; odd numbers are refused."""
+    assert lesson(12, tmp_path, tmp_path) == lesson(12, tmp_path, tmp_path)
+    with pytest.raises(ValueError, match="odd"):
+        lesson(13, tmp_path, tmp_path)
+
+
+def test_lessons_never_touch_reserved_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over hundreds of numbers of both mixes every job is valid, and every kind comes up."""
+    monkeypatch.setattr("fedvitals.bench.scorer.curriculum._subset", lambda name, *_: f"{name}.npz")
+    drawn = [lesson(number, tmp_path, tmp_path) for number in (*range(0, 1600, 4), *range(100_000, 100_400, 2))]
+    sources = {one.job["data"]["source"] for one in drawn}
+    assert sources == {"digits", "synthetic", "mnist.npz", "shakespeare.npz"}
+    assert {one.kind for one in drawn} == {*KINDS, "clean"}
+    for one in drawn:
+        assert Job.from_dict(one.job).train.rounds >= 16
+
+
+def test_a_lesson_is_played_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it showed is kept; the guilty rows are the struck clients' from the fault's round on."""
+    monkeypatch.setattr("fedvitals.bench.scorer.curriculum._subset", lambda name, *_: f"{name}.npz")
+    number = next(
+        number
+        for number in range(0, 400, 4)
+        if (one := lesson(number, tmp_path, tmp_path)).family == "digits"
+        and one.job["data"]["clients"] <= 14
+        and one.kind not in EXACT | {"clean"}
+    )
+    first = learnt(lesson(number, tmp_path, tmp_path), tmp_path / "kept")
+    again = learnt(lesson(number, tmp_path, tmp_path), tmp_path / "kept")
+    assert first is not None
+    assert again is not None
+    assert first.guilty.any()
+    assert not first.guilty.all()
+    np.testing.assert_array_equal(first.features, again.features)
+
+
+def test_thresholds_keep_their_rate() -> None:
+    """On runs like those they were taken from, about the asked share raises an alarm."""
+    random = np.random.default_rng(0)
+    limits = thresholds(random.gumbel(size=(2000, 3, 3)), 0.02)
+    assert 0.005 < alarmed(random.gumbel(size=(4000, 3, 3)), limits) < 0.04

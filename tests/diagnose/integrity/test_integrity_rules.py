@@ -1,0 +1,80 @@
+"""Faults of updates and labels, planted in real runs, are found at the right client; clean runs accuse nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fedvitals
+from fedvitals.diagnose import Diagnosis, diagnose
+from fedvitals.train.engine import train
+from fedvitals.train.job import Job
+from fedvitals.vocabulary import Severity
+
+BAD = ["4", "11"]
+FAULTS = {
+    "sign-flip": "FL601",
+    "scaled-update": "FL602",
+    "gaussian-update": "FL603",
+    "zero-update": "FL604",
+    "stale-update": "FL605",
+    "label-flip": "FL607",
+}
+
+
+def _diagnosed(folder: str, **job: Any) -> Diagnosis:
+    data = {"source": "digits", "clients": 20, "partition": "dirichlet", "alpha": job.pop("alpha", 1.0)}
+    whole = {"data": data, "train": {"rounds": 14, "clients_per_round": 20}, "seed": 2, **job}
+    settings = fedvitals.Settings(dir=folder)
+    result = train(Job.from_dict(whole), settings=settings)
+    assert result.run_id is not None
+    reader = fedvitals.open_store(settings).open(result.run_id)
+    try:
+        return diagnose(reader, ignore=["FL2", "FL3", "FL8", "FL9"])
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_bad_client_is_found(kind: str, tmp_path: Any) -> None:
+    """By its own rule, with nobody beside it, and with numbers."""
+    fault = {"kind": kind, "clients": [int(one) for one in BAD], "from_round": 5}
+    found = _diagnosed(str(tmp_path), faults=[fault])
+    accused = [one for one in found.findings if one.severity is not Severity.INFO and one.clients]
+    assert FAULTS[kind] in {one.code for one in accused}
+    assert {client for one in accused for client in one.clients} == set(BAD)
+    assert all(min(one.rounds) >= 5 for one in accused)
+    assert any(figure.isdigit() for one in accused for figure in one.why)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_copier_is_found_with_whom_it_copied(noise: float, tmp_path: Any) -> None:
+    """Exactly or with a little noise: the copier alone is named, its victims are in the evidence."""
+    fault = {"kind": "duplicate", "clients": [4], "from_round": 5, "strength": noise}
+    found = _diagnosed(str(tmp_path), faults=[fault])
+    (one,) = [one for one in found.findings if one.code == "FL606"]
+    assert one.clients == ("4",)
+    assert one.evidence["exact"] is (noise == 0.0)
+    assert len(one.evidence["partners"]) >= 2
+
+
+@pytest.mark.parametrize("alpha", [100.0, 0.3, 0.1])
+def test_nobody_is_accused_without_a_fault(alpha: float, tmp_path: Any) -> None:
+    """However one-sided the clients' classes are."""
+    found = _diagnosed(str(tmp_path), alpha=alpha)
+    assert [one for one in found.findings if one.severity is not Severity.INFO] == []
+
+
+def test_a_self_reported_number_is_called_so(tmp_path: Any) -> None:
+    """At level summary an accusation says that it rests on the clients' own word."""
+    fault = {"kind": "sign-flip", "clients": [4], "from_round": 5}
+    found = _diagnosed(str(tmp_path), faults=[fault], observe={"level": "summary"})
+    (one,) = [one for one in found.findings if one.code == "FL601"]
+    assert one.evidence["self_reported"] is True
+
+
+def test_sums_alone_show_no_client(tmp_path: Any) -> None:
+    """At level sealed the rules about updates are not observable, and say so."""
+    found = _diagnosed(str(tmp_path), observe={"level": "sealed"})
+    assert {"FL601", "FL604", "FL606", "FL608"} <= set(found.not_observable)
