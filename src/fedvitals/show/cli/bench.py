@@ -79,7 +79,8 @@ def _measured(bench: str, args: argparse.Namespace) -> Sequence[Row]:
     from inspect import signature
 
     measure = import_module(f"fedvitals.bench.{bench}").run
-    given = {option: getattr(args, option) for option in OPTIONS if getattr(args, option) not in (None, False)}
+    asked = ((option, getattr(args, option)) for option in OPTIONS)
+    given = {option: value for option, value in asked if value is not None and value is not False}  # 0 was asked for
     for option in given:
         if option not in signature(measure).parameters:
             raise FedvitalsError(f"bench {bench} takes no --{option}")
