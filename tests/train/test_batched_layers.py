@@ -56,7 +56,7 @@ def _agree(module: nn.Module, x: Tensor, y: Tensor, filled: Tensor, how: str, se
         losses = batched.losses_and_gradient(
             weights,
             gradient,
-            batched.prepared(x.flatten(0, 1).clone()).unflatten(0, y.shape),
+            _rows_apart(batched.prepared(x.flatten(0, 1).clone()), y),
             y,
             _share(filled, y.shape[1]),
         )
@@ -141,7 +141,7 @@ def test_of_equal_neighbours_the_first_wins_as_in_torch() -> None:
     weights, gradient = flat.weights.repeat(2, 1), torch.empty(2, flat.size)
     y = torch.tensor([[0, 1, 2], [0, 1, 2]])
     with torch.no_grad():
-        batched.losses_and_gradient(weights, gradient, batched.prepared(x.flatten(0, 1)).unflatten(0, (2, 3)), y, 1 / 3)
+        batched.losses_and_gradient(weights, gradient, _rows_apart(batched.prepared(x.flatten(0, 1)), y), y, 1 / 3)
     _, expected = _alone(flat, weights[0].clone(), x[0], y[0])
     torch.testing.assert_close(gradient[1], expected, rtol=1e-4, atol=1e-5)
 
@@ -284,3 +284,8 @@ def _gradient(flat: FlatModel, x: Tensor) -> Tensor:
     with torch.no_grad():
         batched.losses_and_gradient(weights, gradient, x.clone(), torch.zeros(x.shape[:2]).long(), 1.0 / x.shape[1])
     return gradient
+
+
+def _rows_apart(rows: Tensor, y: Tensor) -> Tensor:
+    """[clients * rows, ...] -> [clients, rows, ...], as the labels are."""
+    return rows.reshape(*y.shape, *rows.shape[1:])

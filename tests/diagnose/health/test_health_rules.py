@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ import pytest
 from charted import Clock, alarms, diagnosed, found, looped, model, trained
 
 import fedvitals
-from fedvitals.capture import remote
 from fedvitals.diagnose.chart import Chart
 from fedvitals.run import Run
 from fedvitals.vocabulary import Severity, Status
@@ -59,18 +59,18 @@ def test_overhead_is_judged_once_it_is_steady(
 
 def test_a_clock_that_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour, by the ticket's way out and back; the client whose clock is right is not named."""
-    true_time = remote.time.time_ns
+    true_time = time.time_ns
 
     def loop(run: Run, clock: Clock) -> None:
         for number in range(3):
             with run.round(number, model=model()) as rnd:
                 for client, behind_s in (("right", 0), ("behind", 3600)):
                     ticket = rnd.ticket(client)
-                    monkeypatch.setattr(remote.time, "time_ns", lambda by=behind_s: true_time() - by * 10**9)
+                    monkeypatch.setattr(time, "time_ns", lambda by=behind_s: true_time() - by * 10**9)
                     with fedvitals.client_session(ticket, model=model()) as c:
                         c.submit(model(1).state_dict())
                     data = c.to_bytes()
-                    monkeypatch.setattr(remote.time, "time_ns", true_time)
+                    monkeypatch.setattr(time, "time_ns", true_time)
                     rnd.merge(data, client=client)
 
     (one,) = found(looped(tmp_path, loop), "FL903")

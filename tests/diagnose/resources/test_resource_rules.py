@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from charted import Clock, diagnosed, found, looped, trained
+from numpy.typing import NDArray
 
-from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.run import Run
 from fedvitals.vocabulary import Severity
 
@@ -21,11 +22,13 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Chart:
     return trained(tmp_path_factory.mktemp("runs"), {"train.clients_per_round": 20, "train.rounds": 24})
 
 
-def with_peaks(chart: Chart, peaks: Floats, executor: str = "sequential") -> Chart:
+def with_peaks(chart: Chart, peaks: NDArray[np.floating], executor: str = "sequential") -> Chart:
     """The same run, had its memory gone like that."""
     names = np.full(len(peaks), executor)
     return replace(
-        chart, participations=replace(chart.participations, peak_memory_bytes=peaks, executor=names), _shared={}
+        chart,
+        participations=replace(chart.participations, peak_memory_bytes=peaks.astype(np.float64), executor=names),
+        _shared={},
     )
 
 

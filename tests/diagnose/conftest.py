@@ -1,1 +1,0 @@
-"""Puts this folder on the path, for what the tests of the rules share."""
