@@ -202,8 +202,8 @@ RULE = WrittenRule(
     look=_look,
     needs=frozenset({Sight.UPDATES}),
     explains=frozenset(
-        {"FL402", "FL403", "FL404", "FL405", "FL406", "FL407", "FL408", "FL409", "FL410", "FL411", "FL413", "FL501"}
-        | {"FL503", "FL504", "FL505", "FL602", "FL609"}
+        {"FL402", "FL403", "FL404", "FL405", "FL406", "FL407", "FL408", "FL409", "FL410", "FL411", "FL413", "FL414"}
+        | {"FL501", "FL503", "FL504", "FL505", "FL602", "FL609"}
     )
     | SCORED_CODES,
 )
