@@ -59,7 +59,7 @@ def _records(clients: int, rounds: int) -> Iterator[list[Record]]:
     every = list(made_up.participations(clients * rounds, clients, cohort=clients))
     for number, first in enumerate(range(0, len(every), made_up.BLOCK), start=1):
         some = every[first : first + made_up.BLOCK]
-        block = made_up.update_block(number, 10, 8, len(some), seed=number % 16)
+        block = made_up.update_block(number, 10, 8, len(some), seed=number)
         yield [*some, replace(block, stats=np.abs(block.stats))]  # norms are never negative
     for number in range(rounds):
         start = number * 65_000_000

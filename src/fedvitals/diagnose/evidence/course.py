@@ -19,6 +19,7 @@ from fedvitals.diagnose.evidence.measures import (
     OWN,
     SINGLE,
     TINY,
+    Numbers,
     Parts,
     cohort_measures,
     parts,
@@ -98,7 +99,7 @@ def course(chart: Chart) -> Course:
 
 def _raw(
     updates: Updates, rows: Ints, alone: Floats, pushed: Floats | None, where: Parts, memory: _Memory, clients: Ints
-) -> tuple[Floats, Floats, Floats | None]:
+) -> tuple[Floats, Numbers, Numbers | None]:
     """The measures of one round, and the directions that they came from."""
     sketches = unit(_sketches(updates, rows))
     units = None if pushed is None else unit(np.nan_to_num(pushed[rows]))
@@ -117,8 +118,8 @@ def _raw(
     return np.concatenate([alone[rows], together, own], axis=1), sketches, units
 
 
-def _sketches(updates: Updates, rows: Ints) -> Floats:
-    return np.empty((0, 0)) if updates.sketches is None else updates.sketches[rows].astype(np.float64)
+def _sketches(updates: Updates, rows: Ints) -> Numbers:
+    return np.empty((0, 0)) if updates.sketches is None else updates.sketches[rows]
 
 
 def _seen(raw: Floats, memory: _Memory, clients: Ints) -> tuple[Floats, ...]:
@@ -164,7 +165,9 @@ def _medians(values: Floats) -> tuple[Floats, Ints]:
     return 0.5 * (ordered[low, columns] + ordered[high, columns]), count
 
 
-def _remember(memory: _Memory, clients: Ints, raw: Floats, now: Floats, sketches: Floats, units: Floats | None) -> None:
+def _remember(
+    memory: _Memory, clients: Ints, raw: Floats, now: Floats, sketches: Numbers, units: Numbers | None
+) -> None:
     memory.count[clients] += 1
     memory.previous[clients] = sketches
     memory.total[clients] += sketches

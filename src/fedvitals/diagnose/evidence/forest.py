@@ -68,7 +68,8 @@ def _leaf_values(trees: Trees, tree: int, start: int, end: int, columns: NDArray
         values = columns[:, trees.feature[test]]
         limit = trees.threshold[test]
         passed = ~(values > limit) if trees.missing_left[test] else values <= limit
-        left &= np.where(passed, ALL, trees.keep[test])
+        keep = trees.keep[test]
+        left &= np.multiply(passed.view(np.uint8), ALL ^ keep, dtype=np.uint16) | keep  # all, or what is kept
     lowest = left & (~left + np.uint16(1))
     place = np.frexp(lowest.astype(np.float32))[1] - 1
     found: NDArray[np.float32] = trees.leaves[tree, place]

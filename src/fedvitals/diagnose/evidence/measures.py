@@ -54,7 +54,8 @@ OWN = (
 )
 NAMES = (*SINGLE, *COHORT, *OWN)
 TINY = 1e-12
-Put = Callable[[str, NDArray[np.floating]], None]
+Numbers = NDArray[np.floating]  # single precision where there are many
+Put = Callable[[str, Numbers], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,14 +193,13 @@ def _correlation(a: Floats, b: Floats) -> Floats:
     return found
 
 
-def unit(vectors: NDArray[np.floating]) -> Floats:
+def unit(vectors: Numbers) -> Numbers:
     """Each row divided by its length; what has none stays 0."""
-    values = np.asarray(vectors, dtype=np.float64)
-    lengths = np.sqrt((values**2).sum(axis=-1, keepdims=True))
-    return np.where(lengths > TINY, values / np.maximum(lengths, TINY), 0.0)
+    lengths = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))[..., None]
+    return np.divide(vectors, np.where(lengths > TINY, lengths, np.inf))
 
 
-def cohort_measures(sketches: Floats, pushed: Floats | None, log_shares: Floats, where: Parts) -> Floats:
+def cohort_measures(sketches: Numbers, pushed: Numbers | None, log_shares: Floats, where: Parts) -> Floats:
     """[cohort, COHORT] of the updates of one round; `sketches` and `pushed` are unit rows."""
     out = np.full((len(sketches), len(COHORT)), np.nan)
     if len(sketches) < 3:
@@ -219,10 +219,10 @@ def cohort_measures(sketches: Floats, pushed: Floats | None, log_shares: Floats,
     return out
 
 
-def _to_others(rows: Floats) -> Floats:
+def _to_others(rows: Numbers) -> Numbers:
     """The cosine of each unit row to the mean of the others."""
     others = unit(rows.sum(axis=0) - rows)
-    found: Floats = (rows * others).sum(axis=1)
+    found: Numbers = np.einsum("ij,ij->i", rows, others)
     return found
 
 
