@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import NORM, Chart, Floats, Ints, Updates
+from fedvitals.diagnose.chart import NORM, Chart, Floats, Ints, Singles, Updates
 from fedvitals.diagnose.evidence.measures import (
     COHORT,
     NAMES,
@@ -47,12 +47,12 @@ LEAST_COHORT = 4
 class Course:
     """What is known of each participation when its round ends. `features` is NaN where nothing can be said."""
 
-    features: Floats  # [participations, FEATURES]
+    features: Singles  # [participations, FEATURES]
     raw: Floats  # [participations, NAMES]: the measures themselves
     measured: Ints  # rows that have them
 
     def column(self, name: str) -> Floats:
-        return self.features[:, FEATURES.index(name)]
+        return self.features[:, FEATURES.index(name)].astype(np.float64)
 
 
 class _Memory:
@@ -74,7 +74,7 @@ class _Memory:
 
 def course(chart: Chart) -> Course:
     """The course of a run. Asked for through `chart.shared(course)`: several rules want it."""
-    out = np.full((len(chart.participations), len(FEATURES)), np.nan)
+    out = np.full((len(chart.participations), len(FEATURES)), np.nan, np.float32)
     updates = chart.updates
     if updates is None or updates.sketches is None:
         return Course(out, np.empty((len(out), len(NAMES))), np.empty(0, np.int64))
@@ -91,7 +91,7 @@ def course(chart: Chart) -> Course:
         clients = chart.participations.client[rows]
         context = mood.context(chart, cohort, rows, raw, updates)
         out[rows] = np.concatenate([*_seen(raw, memory, clients), _with_past(context, memory, clients)], axis=1)
-        _remember(memory, clients, raw, out[rows, : len(NAMES)], sketches, units)
+        _remember(memory, clients, raw, out[rows, : len(NAMES)].astype(np.float64), sketches, units)
         plain[rows] = raw
         measured.append(rows)
     return Course(out, plain, np.concatenate(measured) if measured else np.empty(0, np.int64))

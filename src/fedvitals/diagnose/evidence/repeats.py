@@ -33,14 +33,14 @@ def repeated(chart: Chart) -> Ints:
         return first
     norms = updates.norms.astype(np.float64).sum(axis=1)
     rows = np.flatnonzero(updates.present & np.isfinite(norms) & (norms > 0))
-    weights = np.random.default_rng(0).standard_normal(updates.sketches.shape[1])
-    keys = (updates.sketches[rows] * weights).sum(axis=1) + norms[rows]
+    weights = np.random.default_rng(0).standard_normal((updates.sketches.shape[1],), dtype=np.float32)
+    keys = np.einsum("ij,j->i", updates.sketches[rows], weights) + norms[rows]
     order = np.lexsort((rows, keys))
     same = np.r_[False, keys[order][1:] == keys[order][:-1]]
     starts = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
-    candidates = rows[order][starts]
-    equal = (updates.sketches[rows[order]] == updates.sketches[candidates]).all(axis=1)
-    first[rows[order]] = np.where(equal, candidates, rows[order])
+    again, source = rows[order][same], rows[order][starts][same]
+    equal = (updates.sketches[again] == updates.sketches[source]).all(axis=1)
+    first[again[equal]] = source[equal]
     return first
 
 

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
+from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints, Singles
 from fedvitals.diagnose.evidence.course import FEATURES, WAYS, Course, course
 from fedvitals.diagnose.evidence.forest import Scorers, load
 from fedvitals.diagnose.evidence.measures import NAMES
@@ -104,7 +104,7 @@ def _suspicion(chart: Chart, found: Course, scorers: Scorers, client: int, rows:
     )
 
 
-def _carriers(scorers: Scorers, features: Floats, alarm: int) -> tuple[str, ...]:
+def _carriers(scorers: Scorers, features: Singles, alarm: int) -> tuple[str, ...]:
     """The measures whose absence lowers the score most."""
     without = np.repeat(features[None], len(NAMES) + 1, axis=0)
     for place, name in enumerate(NAMES):
