@@ -33,6 +33,8 @@ def repeated(chart: Chart) -> Ints:
         return first
     norms = updates.norms.astype(np.float64).sum(axis=1)
     rows = np.flatnonzero(updates.present & np.isfinite(norms) & (norms > 0))
+    if not len(rows):
+        return first
     weights = np.random.default_rng(0).standard_normal((updates.sketches.shape[1],), dtype=np.float32)
     keys = np.einsum("ij,j->i", updates.sketches[rows], weights) + norms[rows]
     order = np.lexsort((rows, keys))
