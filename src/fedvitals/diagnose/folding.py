@@ -15,7 +15,9 @@ _HARM = "641583279"  # families, most harmful first: a poisoned model before a s
 def fold(findings: Iterable[Finding], explains: Mapping[str, frozenset[str]]) -> tuple[Finding, ...]:
     """The causes, gravest first, each with what follows from it. `explains` says for a code what it can cause."""
     ordered = sorted(findings, key=_harm)
-    owners = [_owner(symptom, ordered, explains) for symptom in ordered]
+    owners: list[int | None] = [None] * len(ordered)
+    for place in reversed(range(len(ordered))):  # the least harm first: of two that explain each other, it folds
+        owners[place] = _owner(place, ordered, owners, explains)
     return tuple(
         replace(cause, symptoms=(*cause.symptoms, *_under(place, ordered, owners)))
         for place, cause in enumerate(ordered)
@@ -35,12 +37,25 @@ def _harm(finding: Finding) -> tuple[int, int, int, int, str]:
     )
 
 
-def _owner(symptom: Finding, findings: Sequence[Finding], explains: Mapping[str, frozenset[str]]) -> int | None:
-    """The place of the finding that this one follows from: the first of those that can explain it."""
+def _owner(
+    symptom: int, findings: Sequence[Finding], owners: Sequence[int | None], explains: Mapping[str, frozenset[str]]
+) -> int | None:
+    """The gravest finding that this one follows from, and that does not itself stand under it: nothing is lost in a
+    circle of causes."""
     for place, cause in enumerate(findings):
-        if cause is not symptom and _follows(symptom, cause, explains) and not _follows(cause, symptom, explains):
+        if place != symptom and _follows(findings[symptom], cause, explains) and symptom not in _above(place, owners):
             return place
     return None
+
+
+def _above(place: int, owners: Sequence[int | None]) -> list[int]:
+    """What this one stands under, upwards."""
+    found: list[int] = []
+    owner = owners[place]
+    while owner is not None:
+        found.append(owner)
+        owner = owners[owner]
+    return found
 
 
 def _follows(symptom: Finding, cause: Finding, explains: Mapping[str, frozenset[str]]) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedvitals.diagnose.rule import Rule
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
+
+DIGITS = 4  # of a number in evidence: enough to check, short enough to read
 
 
 def write(
@@ -35,6 +38,21 @@ def write(
         evidence=dict(evidence or {}),
         next=tuple(one if isinstance(one, Action) else Action(one) for one in next),
     )
+
+
+def see_client(name: str) -> str:
+    """The command that shows one client's history; RUN stands for the run. The name is the client's own word."""
+    return f"fedvitals show RUN --client {shlex.quote(name)}"
+
+
+def short(number: float) -> float:
+    """Rounded for evidence; what is not finite stays as it is."""
+    return float(f"{float(number):.{DIGITS}g}")
+
+
+def factor(number: float) -> str:
+    """'3.5 times', '120 times': as a person says a factor."""
+    return f"{number:.1f} times" if number < 10 else f"{number:.0f} times"
 
 
 def seconds(value: float) -> str:

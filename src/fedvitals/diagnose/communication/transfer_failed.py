@@ -25,7 +25,7 @@ from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.failures.kinds import BAD_TELEMETRY, Kind, cause, of_clients
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.words import listed
-from fedvitals.diagnose.writing import times, write
+from fedvitals.diagnose.writing import see_client, times, write
 from fedvitals.vocabulary import Failure, Finding, Severity
 
 MOST_MESSAGE = 300
@@ -57,7 +57,7 @@ def _finding(causes: list[Failure]) -> Finding:
             "count": len(causes),
             "per_client": dict(counts.most_common(50)),
         },
-        next=[f"fedvitals logs RUN --client {first.client}"],
+        next=[see_client(next(iter(counts)))],
     )
 
 

@@ -30,7 +30,7 @@ from fedvitals.diagnose.robust import median, spread, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.timing.spent import round_medians
 from fedvitals.diagnose.trends import change
-from fedvitals.diagnose.writing import size, times, write
+from fedvitals.diagnose.writing import see_client, size, times, write
 from fedvitals.vocabulary import Finding, Grade, Severity
 
 FACTOR = math.log(2)  # half or twice: less than that codecs do by themselves
@@ -69,7 +69,7 @@ def _of_clients(chart: Chart, marked: Bools, middles: Floats) -> Iterator[Findin
             rounds=table.round[odd].tolist(),
             clients=[chart.clients[client]],
             evidence={"bytes": own, "others": theirs, "count": len(odd), "participations": len(rows)},
-            next=[f"fedvitals show RUN --client {chart.clients[client]}"],
+            next=[see_client(chart.clients[client])],
         )
 
 

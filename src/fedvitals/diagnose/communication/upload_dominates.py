@@ -29,7 +29,7 @@ from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.timing.spent import TRANSFERS, Spent, held, least_marks, others, spent
-from fedvitals.diagnose.writing import between, seconds, share, size, times, write
+from fedvitals.diagnose.writing import between, seconds, see_client, share, size, times, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST = 0.5  # what takes more than half dominates
@@ -89,7 +89,7 @@ def _one(chart: Chart, streak: Streak, worked: Spent) -> Finding:
             "held_up": held_up,
             "chance": streak.chance,
         },
-        next=[f"fedvitals profile RUN --client {name}", COMPRESS],
+        next=[see_client(name), COMPRESS],
     )
 
 
@@ -102,7 +102,7 @@ def _all(chart: Chart, bound: Bools, transfer: float, total: float) -> Finding:
         f"not the computing, sets the pace",
         rounds=np.unique(chart.participations.round[rows]).tolist(),
         evidence={"transfer_s": transfer, "total_s": total, "whose": "all clients"},
-        next=["fedvitals profile RUN", COMPRESS],
+        next=["fedvitals show RUN", COMPRESS],
     )
 
 

@@ -10,13 +10,16 @@ from fedvitals.diagnose.chart import Chart, Floats
 from fedvitals.diagnose.evidence.course import course
 from fedvitals.diagnose.evidence.measures import NAMES
 from fedvitals.diagnose.evidence.suspicion import Suspicion, suspicions
-from fedvitals.diagnose.rule import Rule
+from fedvitals.diagnose.rule import Rule, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
-from fedvitals.diagnose.writing import write
+from fedvitals.diagnose.writing import see_client, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 SCORED_CODES = frozenset({"FL505", "FL506", "FL507", "FL601", "FL602", "FL603", "FL607", "FL608"})
 # what the scorer may call a client whose true fault an exact rule knows: folded under that
+HARMS = frozenset({"FL402", "FL403", "FL404", "FL406", "FL410", "FL501", "FL503", "FL504", "FL505"})
+# what a bad client does to the run as a whole
+SEE = "{see}"
 IN_WORDS = {
     "norm": ("norm for its steps", True),
     "first_loss": ("loss of its first steps", True),
@@ -52,6 +55,18 @@ IN_WORDS = {
 }  # in words, and whether the measure is a logarithm
 
 
+def scored_rule(
+    code: str, name: str, page: str, *, kinds: Sequence[str], sentence: str, severity: Severity, next: Sequence[Action]
+) -> WrittenRule:
+    """A rule that has nothing to look at but what the scorer says of these kinds; its page says the rest."""
+
+    def look(chart: Chart) -> Iterator[Finding]:
+        return accusations(chart, rule, kinds, sentence, severity, next)
+
+    rule = WrittenRule(code, name, page, look, frozenset({Sight.SKETCHES}), HARMS)
+    return rule
+
+
 def accusations(
     chart: Chart,
     rule: Rule,
@@ -64,7 +79,7 @@ def accusations(
 ) -> Iterator[Finding]:
     """At most two findings: the accused of these kinds, and the suspects. `but` are clients that are explained already.
 
-    `sentence` follows the client's name; the actions may say {clients}.
+    `sentence` follows the client's name; actions may say {clients}, and SEE for the command that shows the first.
     """
     found = [one for one in chart.shared(suspicions) if one.kind in kinds and chart.clients[one.client] not in but]
     for grade in (Grade.ACCUSED, Grade.SUSPECT):
@@ -82,8 +97,13 @@ def accusations(
             rounds=[number for one in group for number in one.rounds],
             clients=names,
             evidence={chart.clients[one.client]: _evidence(chart, one) for one in group},
-            next=[Action(one.text.replace("{clients}", listed(names)), one.safe) for one in next],
+            next=[_about(one, names) for one in next],
         )
+
+
+def _about(action: Action, names: Sequence[str]) -> Action:
+    text = action.text.replace(SEE, see_client(names[0])).replace("{clients}", listed(names))
+    return Action(text, action.safe)
 
 
 def numbers(chart: Chart, suspicion: Suspicion) -> str:

@@ -28,7 +28,7 @@ from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.failures.kinds import Kind, cause, of_clients
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.words import listed
-from fedvitals.diagnose.writing import times, write
+from fedvitals.diagnose.writing import see_client, times, write
 from fedvitals.vocabulary import Failure, Finding, Severity
 
 MOST_TRACEBACK = 4000
@@ -67,7 +67,7 @@ def _finding(causes: Sequence[Failure], taken_part: Counter[str]) -> Finding:
             "per_client": {name: [count, taken_part[name]] for name, count in counts.most_common(MOST_CLIENTS)},
             "traceback": traceback[-MOST_TRACEBACK:],
         },
-        next=[f"fedvitals show RUN --client {next(iter(counts))}", f"fedvitals logs RUN --client {next(iter(counts))}"],
+        next=[see_client(next(iter(counts)))],
     )
 
 

@@ -28,7 +28,7 @@ from fedvitals.diagnose.chart import Bools, Chart, Ints
 from fedvitals.diagnose.failures.kinds import Kind, of_clients
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.words import listed, ranges
-from fedvitals.diagnose.writing import seconds, share, times, write
+from fedvitals.diagnose.writing import seconds, see_client, share, times, write
 from fedvitals.vocabulary import CLIENT_PHASES, Action, Finding, Outcome, Severity
 
 WAIT = CLIENT_PHASES.index("wait")
@@ -61,7 +61,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
             "share_of_rounds": part,
         },
         next=[
-            f"fedvitals logs RUN --client {next(iter(counts))}",
+            see_client(next(iter(counts))),
             Action(
                 "set server.over_select above 1 and a server.deadline_s, so that rounds go on without it", safe=False
             ),

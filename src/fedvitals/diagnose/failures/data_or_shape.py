@@ -30,7 +30,7 @@ from fedvitals.diagnose.failures.kinds import Kind, cause, of_clients
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.words import listed
-from fedvitals.diagnose.writing import times, write
+from fedvitals.diagnose.writing import see_client, times, write
 from fedvitals.vocabulary import Failure, Finding, Layout, Severity
 
 MOST_MESSAGE = 300
@@ -70,7 +70,7 @@ def _failures(chart: Chart, causes: list[Failure]) -> Finding:
             "at_hand": _at_hand(first),
             "traceback": (first.traceback or "")[-MOST_TRACEBACK:],
         },
-        next=[f"fedvitals show RUN --client {next(iter(counts))}"],
+        next=[see_client(next(iter(counts)))],
     )
 
 
@@ -125,7 +125,7 @@ def _other_layers(chart: Chart) -> Iterator[Finding]:
             rounds=table.round[rows].tolist(),
             clients=names,
             evidence={"layers": [layer.name for layer in other.layers][:50], "updates": len(rows)},
-            next=[f"fedvitals show RUN --client {names[0]}"],
+            next=[see_client(names[0])],
         )
 
 
@@ -153,7 +153,7 @@ def _no_rows(chart: Chart) -> Iterator[Finding]:
             rounds=table.round[rows].tolist(),
             clients=names,
             evidence={"samples": 0, "count": len(rows)},
-            next=[f"fedvitals show RUN --client {names[0]}"],
+            next=[see_client(names[0])],
         )
 
 

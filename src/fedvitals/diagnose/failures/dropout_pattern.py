@@ -29,7 +29,7 @@ from fedvitals.diagnose.chart import Chart, Ints
 from fedvitals.diagnose.persistence import RATE, Streak, streaks
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
-from fedvitals.diagnose.writing import share, times, write
+from fedvitals.diagnose.writing import see_client, share, times, write
 from fedvitals.vocabulary import Finding, Grade, Outcome, Severity
 
 MISSING = (Outcome.FAILED.value, Outcome.DROPPED.value, Outcome.LATE.value)
@@ -68,7 +68,7 @@ def _missing(chart: Chart, streak: Streak) -> Finding:
             "others": streak.usual,
             "chance": streak.chance,
         },
-        next=[f"fedvitals show RUN --client {name}"],
+        next=[see_client(name)],
     )
 
 
@@ -111,7 +111,7 @@ def _gone(chart: Chart) -> Iterator[Finding]:
             "last_rounds": dict(zip(names, numbers[last[gone]].tolist(), strict=True)),
             "chance": float(chance[gone].max()),
         },
-        next=[f"fedvitals show RUN --client {names[0]}"],
+        next=[see_client(names[0])],
     )
 
 

@@ -63,7 +63,7 @@ def _finding(chart: Chart, empty: list[Round], of: int) -> Finding:
             "kind": failure.kind if failure else None,
             "message": failure.message if failure else None,
         },
-        next=["fedvitals show RUN", "fedvitals logs RUN"],
+        next=["fedvitals show RUN"],
     )
 
 

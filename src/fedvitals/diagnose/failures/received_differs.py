@@ -27,7 +27,7 @@ import numpy as np
 from fedvitals.diagnose.chart import Bools, Chart, Ints
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.words import listed, ranges
-from fedvitals.diagnose.writing import times, write
+from fedvitals.diagnose.writing import see_client, times, write
 from fedvitals.vocabulary import Finding, Severity
 
 
@@ -103,7 +103,7 @@ def _some(chart: Chart, apart: Ints, usual: Ints) -> Finding:
         rounds=table.round[apart].tolist(),
         clients=names,
         evidence={"participations": len(apart), "agreeing": agreeing, "of_earlier_version": old},
-        next=[f"fedvitals show RUN --client {names[0]}"],
+        next=[see_client(names[0])],
     )
 
 

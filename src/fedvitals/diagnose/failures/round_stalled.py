@@ -71,7 +71,7 @@ def _open(chart: Chart, one: Round, lengths: Floats) -> Iterator[Finding]:
         grade=Grade.CERTAIN if gone else Grade.ACCUSED,
         rounds=[one.number],
         evidence={"elapsed_s": elapsed, "usual_s": _or_none(median(lengths)), "selected": one.selected, "heard": heard},
-        next=["fedvitals logs RUN", DEADLINE],
+        next=["fedvitals show RUN", DEADLINE],
     )
 
 

@@ -61,7 +61,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
             Severity.WARNING,
             f"recording failed in {places}; the training went on, and what belongs there is missing",
             evidence={"troubles": troubles},
-            next=["fedvitals logs RUN"],
+            next=["fedvitals show RUN"],
         )
 
 

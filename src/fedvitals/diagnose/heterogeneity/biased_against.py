@@ -28,9 +28,9 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.heterogeneity.judgements import Judgement, judgements
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
+from fedvitals.diagnose.writing import see_client, short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 0.01  # a run
@@ -59,24 +59,24 @@ def _look(chart: Chart) -> Iterator[Finding]:
         f"{name} {1 - error:.0%} of {final.samples[place]} rows"
         for name, error, place in zip(names, errors, places, strict=True)
     ]
-    yield finding(
+    yield write(
         RULE,
         Severity.WARNING if grave else Severity.INFO,
-        Grade.ACCUSED if grave else Grade.SUSPECT,
         f"the global model is right on {1 - overall:.0%} of all clients' rows, but for {len(names)} of "
         f"{len(final.clients)} far less: "
         f"{listed(told)}",
-        {
+        grade=Grade.ACCUSED if grave else Grade.SUSPECT,
+        rounds=[one.round for one in last],
+        clients=names,
+        evidence={
             "overall_accuracy": short(1 - overall),
             "accuracies": {name: short(1 - error) for name, error in zip(names, errors, strict=True)},
             "participations": {name: _took_part(chart, name) for name in names},
         },
-        (
-            Action(f"fedvitals show RUN --client {names[0]}"),
+        next=(
+            Action(see_client(names[0])),
             Action("choose these clients more often, weigh them more, or fine-tune on their rows", safe=False),
         ),
-        rounds=[one.round for one in last],
-        clients=names,
     )
 
 

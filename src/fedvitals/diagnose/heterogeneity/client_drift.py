@@ -27,9 +27,9 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Floats, Ints
 from fedvitals.diagnose.learning.curves import learning_curve, trend
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
+from fedvitals.diagnose.writing import short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 8  # rounds
@@ -84,25 +84,25 @@ def _look(chart: Chart) -> Iterator[Finding]:
     step_text = (
         f"; the averaged step is {step:.0%} of an update (chance gives {by_chance:.0%})" if np.isfinite(step) else ""
     )
-    yield finding(
+    yield write(
         RULE,
         Severity.WARNING if grave else Severity.INFO,
-        Grade.ACCUSED if grave else Grade.SUSPECT,
         f"clients pull apart: an update's cosine to the others went from {began:.2f} in the first rounds to "
         f"{ends:.2f} in the "
         f"last{step_text}" + (f", with {epochs:.0f} epochs a round" if np.isfinite(epochs) else ""),
-        {
+        grade=Grade.ACCUSED if grave else Grade.SUSPECT,
+        rounds=seen.rounds[-third:],
+        evidence={
             "cosine_first": short(began),
             "cosine_last": short(ends),
             "step_to_update_ratio": short(step),
             "by_chance_ratio": short(by_chance),
             "loss_stands": curve_stands,
         },
-        (
+        next=(
             Action("fewer epochs a round (train.epochs)", safe=False),
             Action("a proximal term: train.proximal = 0.01", safe=False),
         ),
-        rounds=seen.rounds[-third:],
     )
 
 

@@ -19,34 +19,19 @@ Papers: Northcutt, Jiang, Chuang, "Confident learning", JAIR 2021.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from fedvitals.diagnose.evidence.accusing import SEE, scored_rule
+from fedvitals.vocabulary import Action, Severity
 
-from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.accusing import accusations
-from fedvitals.diagnose.rule import Sight, WrittenRule
-from fedvitals.vocabulary import Action, Finding, Severity
-
-
-def _look(chart: Chart) -> Iterator[Finding]:
-    return accusations(
-        chart,
-        RULE,
-        ("label-noise",),
-        "trains on labels that do not fit its rows",
-        severity=Severity.WARNING,
-        next=(
-            Action("fedvitals show RUN --client {clients}"),
-            Action("look at a sample of the labels of {clients}"),
-            Action("leave {clients} out", safe=False),
-        ),
-    )
-
-
-RULE = WrittenRule(
-    code="FL507",
-    name="data-quality suspect",
-    page=__doc__ or "",
-    look=_look,
-    needs=frozenset({Sight.SKETCHES}),
-    explains=frozenset({"FL402", "FL403", "FL404", "FL406", "FL410", "FL501", "FL503", "FL504", "FL505"}),
+RULE = scored_rule(
+    "FL507",
+    "data-quality suspect",
+    __doc__ or "",
+    kinds=("label-noise",),
+    sentence="trains on labels that do not fit its rows",
+    severity=Severity.WARNING,
+    next=(
+        Action(SEE),
+        Action("look at a sample of the labels of {clients}"),
+        Action("leave {clients} out", safe=False),
+    ),
 )

@@ -18,34 +18,19 @@ Papers: none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from fedvitals.diagnose.evidence.accusing import SEE, scored_rule
+from fedvitals.vocabulary import Action, Severity
 
-from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.accusing import accusations
-from fedvitals.diagnose.rule import Sight, WrittenRule
-from fedvitals.vocabulary import Action, Finding, Severity
-
-
-def _look(chart: Chart) -> Iterator[Finding]:
-    return accusations(
-        chart,
-        RULE,
-        ("unnormalised-input", "swapped-features"),
-        "trains on inputs that are not like the others' (their scale or their order)",
-        severity=Severity.WARNING,
-        next=(
-            Action("fedvitals show RUN --client {clients}"),
-            Action("check how {clients} scale and order features"),
-            Action("leave {clients} out", safe=False),
-        ),
-    )
-
-
-RULE = WrittenRule(
-    code="FL506",
-    name="inputs apart",
-    page=__doc__ or "",
-    look=_look,
-    needs=frozenset({Sight.SKETCHES}),
-    explains=frozenset({"FL402", "FL403", "FL404", "FL406", "FL410", "FL501", "FL503", "FL504", "FL505"}),
+RULE = scored_rule(
+    "FL506",
+    "inputs apart",
+    __doc__ or "",
+    kinds=("unnormalised-input", "swapped-features"),
+    sentence="trains on inputs that are not like the others' (their scale or their order)",
+    severity=Severity.WARNING,
+    next=(
+        Action(SEE),
+        Action("check how {clients} scale and order features"),
+        Action("leave {clients} out", safe=False),
+    ),
 )

@@ -26,8 +26,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Floats, Ints
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
+from fedvitals.diagnose.writing import short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 CLIENTS, TIMES = 4, 3  # seen so often, at least
@@ -52,20 +52,20 @@ def _look(chart: Chart) -> Iterator[Finding]:
     order = np.argsort(-sides)[:MOST_NAMED]
     named = {chart.clients[clients[one]]: _units(means[one]) for one in order}
     told = "; ".join(f"client {name} units {', '.join(map(str, units))}" for name, units in named.items())
-    yield finding(
+    yield write(
         RULE,
         Severity.INFO,
-        Grade.CERTAIN,
         f"clients push different units of the last layer, {ratio:.0f} times more than chance: their labels are "
         f"not alike "
         f"(most one-sided: {told})",
-        {
+        grade=Grade.CERTAIN,
+        evidence={
             "between_to_within_ratio": short(ratio),
             "spread": short(float(np.median(sides))),
             "clients": len(clients),
             "pushed_units": named,
         },
-        (
+        next=(
             Action("more clients a round (train.clients_per_round), fewer epochs", safe=False),
             Action("a proximal term: train.proximal = 0.01", safe=False),
         ),

@@ -28,7 +28,7 @@ from fedvitals.diagnose.evidence.course import course
 from fedvitals.diagnose.evidence.suspicion import suspicions
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
-from fedvitals.diagnose.writing import write
+from fedvitals.diagnose.writing import see_client, write
 from fedvitals.vocabulary import Finding, Severity
 
 TOLD_BY = ("cosine", "norm", "first_loss")
@@ -72,7 +72,7 @@ def _told(chart: Chart, name: str, odd: list[Ints]) -> Finding:
         rounds=[int(one) for rows in odd for one in chart.participations.round[rows]],
         clients=clients,
         evidence={"measure": name, "value": round(value, 4)},
-        next=(f"fedvitals show RUN --client {clients[0]}", "keep it: rare data is worth having"),
+        next=(see_client(clients[0]), "keep it: rare data is worth having"),
     )
 
 

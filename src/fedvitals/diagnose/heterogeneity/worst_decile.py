@@ -25,9 +25,9 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.heterogeneity.judgements import Judgement, judgements
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
+from fedvitals.diagnose.writing import see_client, short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 TENTH = 0.1
@@ -48,26 +48,26 @@ def _look(chart: Chart) -> Iterator[Finding]:
     before = _gap(judged[-2])[0] if len(judged) > 1 else math.nan
     middle = float(np.median(last.accuracies))
     names = tuple(last.clients[one] for one in worst)
-    yield finding(
+    yield write(
         RULE,
         Severity.INFO,
-        Grade.SUSPECT,
         f"the worst tenth of {len(last.clients)} clients has a mean accuracy of {middle - gap:.0%}, the median "
         f"client {middle:.0%} "
         f"(chance gives {middle - _by_chance(last):.0%}): {listed(names)}",
-        {
+        grade=Grade.SUSPECT,
+        rounds=(last.round,),
+        clients=names,
+        evidence={
             "worst_decile_accuracy": short(middle - gap),
             "median_accuracy": short(middle),
             "gap": short(gap),
             "gap_before": short(before),
             "gap_by_chance": short(_by_chance(last)),
         },
-        (
-            Action("fedvitals show RUN --client " + names[0]),
+        next=(
+            Action(see_client(names[0])),
             Action("choose or weigh the worst clients more, or fine-tune on their rows", safe=False),
         ),
-        rounds=(last.round,),
-        clients=names,
     )
 
 

@@ -19,33 +19,18 @@ Papers: Bagdasaryan et al., "How to backdoor federated learning", AISTATS 2020; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from fedvitals.diagnose.evidence.accusing import SEE, scored_rule
+from fedvitals.vocabulary import Action, Severity
 
-from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.accusing import accusations
-from fedvitals.diagnose.rule import Sight, WrittenRule
-from fedvitals.vocabulary import Action, Finding, Severity
-
-
-def _look(chart: Chart) -> Iterator[Finding]:
-    return accusations(
-        chart,
-        RULE,
-        ("backdoor",),
-        "seems to teach one class beside its task",
-        severity=Severity.CRITICAL,
-        next=(
-            Action("fedvitals show RUN --client {clients}"),
-            Action("leave {clients} out", safe=False),
-        ),
-    )
-
-
-RULE = WrittenRule(
-    code="FL608",
-    name="backdoor suspect",
-    page=__doc__ or "",
-    look=_look,
-    needs=frozenset({Sight.SKETCHES}),
-    explains=frozenset({"FL402", "FL403", "FL404", "FL406", "FL410", "FL501", "FL503", "FL504", "FL505"}),
+RULE = scored_rule(
+    "FL608",
+    "backdoor suspect",
+    __doc__ or "",
+    kinds=("backdoor",),
+    sentence="seems to teach one class beside its task",
+    severity=Severity.CRITICAL,
+    next=(
+        Action(SEE),
+        Action("leave {clients} out", safe=False),
+    ),
 )

@@ -19,33 +19,18 @@ Papers: Tolpegin et al., "Data poisoning attacks against federated learning syst
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from fedvitals.diagnose.evidence.accusing import SEE, scored_rule
+from fedvitals.vocabulary import Action, Severity
 
-from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.accusing import accusations
-from fedvitals.diagnose.rule import Sight, WrittenRule
-from fedvitals.vocabulary import Action, Finding, Severity
-
-
-def _look(chart: Chart) -> Iterator[Finding]:
-    return accusations(
-        chart,
-        RULE,
-        ("label-flip",),
-        "seems to train on labels that are taken for one another",
-        severity=Severity.CRITICAL,
-        next=(
-            Action("fedvitals show RUN --client {clients}"),
-            Action("leave {clients} out", safe=False),
-        ),
-    )
-
-
-RULE = WrittenRule(
-    code="FL607",
-    name="flipped labels",
-    page=__doc__ or "",
-    look=_look,
-    needs=frozenset({Sight.SKETCHES}),
-    explains=frozenset({"FL402", "FL403", "FL404", "FL406", "FL410", "FL501", "FL503", "FL504", "FL505"}),
+RULE = scored_rule(
+    "FL607",
+    "flipped labels",
+    __doc__ or "",
+    kinds=("label-flip",),
+    sentence="seems to train on labels that are taken for one another",
+    severity=Severity.CRITICAL,
+    next=(
+        Action(SEE),
+        Action("leave {clients} out", safe=False),
+    ),
 )

@@ -18,34 +18,19 @@ Papers: Blanchard et al., "Machine learning with adversaries" (Krum), NeurIPS 20
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from fedvitals.diagnose.evidence.accusing import SEE, scored_rule
+from fedvitals.vocabulary import Action, Severity
 
-from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.accusing import accusations
-from fedvitals.diagnose.rule import Sight, WrittenRule
-from fedvitals.vocabulary import Action, Finding, Severity
-
-
-def _look(chart: Chart) -> Iterator[Finding]:
-    return accusations(
-        chart,
-        RULE,
-        ("gaussian-update",),
-        "sends noise",
-        severity=Severity.CRITICAL,
-        next=(
-            Action("fedvitals show RUN --client {clients}"),
-            Action("leave {clients} out", safe=False),
-            Action('server.aggregator = "multi-krum"', safe=False),
-        ),
-    )
-
-
-RULE = WrittenRule(
-    code="FL603",
-    name="noise instead of an update",
-    page=__doc__ or "",
-    look=_look,
-    needs=frozenset({Sight.SKETCHES}),
-    explains=frozenset({"FL402", "FL403", "FL404", "FL406", "FL410", "FL501", "FL503", "FL504", "FL505"}),
+RULE = scored_rule(
+    "FL603",
+    "noise instead of an update",
+    __doc__ or "",
+    kinds=("gaussian-update",),
+    sentence="sends noise",
+    severity=Severity.CRITICAL,
+    next=(
+        Action(SEE),
+        Action("leave {clients} out", safe=False),
+        Action('server.aggregator = "multi-krum"', safe=False),
+    ),
 )

@@ -20,34 +20,19 @@ Papers: Bagdasaryan et al., "How to backdoor federated learning" (model replacem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from fedvitals.diagnose.evidence.accusing import SEE, scored_rule
+from fedvitals.vocabulary import Action, Severity
 
-from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.accusing import accusations
-from fedvitals.diagnose.rule import Sight, WrittenRule
-from fedvitals.vocabulary import Action, Finding, Severity
-
-
-def _look(chart: Chart) -> Iterator[Finding]:
-    return accusations(
-        chart,
-        RULE,
-        ("scaled-update",),
-        "sends updates too large for its training",
-        severity=Severity.CRITICAL,
-        next=(
-            Action("fedvitals show RUN --client {clients}"),
-            Action("leave {clients} out", safe=False),
-            Action('server.aggregator = "median"', safe=False),
-        ),
-    )
-
-
-RULE = WrittenRule(
-    code="FL602",
-    name="scaled update",
-    page=__doc__ or "",
-    look=_look,
-    needs=frozenset({Sight.SKETCHES}),
-    explains=frozenset({"FL402", "FL403", "FL404", "FL406", "FL410", "FL501", "FL503", "FL504", "FL505", "FL303"}),
+RULE = scored_rule(
+    "FL602",
+    "scaled update",
+    __doc__ or "",
+    kinds=("scaled-update",),
+    sentence="sends updates too large for its training",
+    severity=Severity.CRITICAL,
+    next=(
+        Action(SEE),
+        Action("leave {clients} out", safe=False),
+        Action('server.aggregator = "median"', safe=False),
+    ),
 )

@@ -19,34 +19,19 @@ Papers: Li, Xu, Chen, Giannakis, Ling, "RSA: Byzantine-robust stochastic aggrega
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from fedvitals.diagnose.evidence.accusing import SEE, scored_rule
+from fedvitals.vocabulary import Action, Severity
 
-from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.accusing import accusations
-from fedvitals.diagnose.rule import Sight, WrittenRule
-from fedvitals.vocabulary import Action, Finding, Severity
-
-
-def _look(chart: Chart) -> Iterator[Finding]:
-    return accusations(
-        chart,
-        RULE,
-        ("sign-flip",),
-        "sends updates that point the other way",
-        severity=Severity.CRITICAL,
-        next=(
-            Action("fedvitals show RUN --client {clients}"),
-            Action("leave {clients} out", safe=False),
-            Action('server.aggregator = "trimmed-mean"', safe=False),
-        ),
-    )
-
-
-RULE = WrittenRule(
-    code="FL601",
-    name="sign-flipped update",
-    page=__doc__ or "",
-    look=_look,
-    needs=frozenset({Sight.SKETCHES}),
-    explains=frozenset({"FL402", "FL403", "FL404", "FL406", "FL410", "FL501", "FL503", "FL504", "FL505"}),
+RULE = scored_rule(
+    "FL601",
+    "sign-flipped update",
+    __doc__ or "",
+    kinds=("sign-flip",),
+    sentence="sends updates that point the other way",
+    severity=Severity.CRITICAL,
+    next=(
+        Action(SEE),
+        Action("leave {clients} out", safe=False),
+        Action('server.aggregator = "trimmed-mean"', safe=False),
+    ),
 )

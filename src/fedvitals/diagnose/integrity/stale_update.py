@@ -26,7 +26,7 @@ from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.evidence.repeats import repeated
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import ranges
-from fedvitals.diagnose.writing import times, write
+from fedvitals.diagnose.writing import see_client, times, write
 from fedvitals.vocabulary import Action, Finding, Severity
 
 
@@ -46,7 +46,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
             clients=(name,),
             evidence={"participations": len(rows), "sent_first_in": sources},
             next=(
-                f"fedvitals show RUN --client {name}",
+                see_client(name),
                 Action(f"leave client {name} out until it trains again", safe=False),
             ),
         )

@@ -24,7 +24,7 @@ import numpy as np
 from fedvitals.diagnose.chart import Bools, Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.rule import Sight, WrittenRule
-from fedvitals.diagnose.writing import times, write
+from fedvitals.diagnose.writing import see_client, times, write
 from fedvitals.vocabulary import Action, Finding, Severity
 
 NOTHING = 1e-7  # of the cohort's median norm: below the rounding of float32
@@ -46,7 +46,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
             clients=(name,),
             evidence={"participations": len(rows), "cohort_norm": float(np.median(usual[rows]))},
             next=(
-                f"fedvitals show RUN --client {name}",
+                see_client(name),
                 Action(f"leave client {name} out, or weigh it by 0", safe=False),
             ),
         )

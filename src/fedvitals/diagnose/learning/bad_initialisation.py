@@ -32,10 +32,10 @@ from fedvitals.diagnose.chart import MAX, MIN, NORM, STD, Chart
 from fedvitals.diagnose.learning.cohorts import received_losses
 from fedvitals.diagnose.learning.curves import chance, evaluated
 from fedvitals.diagnose.learning.depths import fan_in, matrices
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
+from fedvitals.diagnose.writing import short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Layer, ModelBlock, Severity
 
 SMALLEST, LARGEST = 0.02, 2.0  # standard deviation times root of the fan-in; known schemes lie between 0.1 and 1.5
@@ -130,24 +130,24 @@ def _dead(chart: Chart, scales: dict[str, float]) -> _Fault | None:
 def _found(fault: _Fault, began: float, guess: float | None) -> Finding:
     loss = f"; its loss is {began:.4g}" if np.isfinite(began) else ""
     loss += f", guessing has {guess:.4g}" if loss and guess is not None else ""
-    return finding(
+    return write(
         RULE,
         Severity.CRITICAL if fault.kind in ("zero", "constant", "dead") else Severity.WARNING,
-        Grade.CERTAIN if fault.kind in ("zero", "constant", "dead") else Grade.ACCUSED,
         fault.what + loss,
-        {
+        grade=Grade.CERTAIN if fault.kind in ("zero", "constant", "dead") else Grade.ACCUSED,
+        rounds=(0,),
+        layers=fault.layers,
+        evidence={
             "kind": fault.kind,
             "scales": {name: short(scale) for name, scale in fault.scales.items()},
             "first_loss": short(began),
             "guessing": short(guess) if guess is not None else None,
         },
-        (
+        next=(
             Action(
                 "the framework's default initialisation, or He's (kaiming) for ReLU and Glorot's for tanh", safe=False
             ),
         ),
-        rounds=(0,),
-        layers=fault.layers,
     )
 
 

@@ -26,8 +26,8 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.curves import Curve, learning_curve, received
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.rule import WrittenRule
+from fedvitals.diagnose.writing import short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 4  # rounds
@@ -87,17 +87,17 @@ def _found(curve: Curve, place: int, end: float) -> Finding:
     )
     if not np.isfinite(end):
         why = f"the {curve.of} is {end} from round {since} on; its best was {best:.4g}, it began at {start:.4g}"
-    return finding(
+    return write(
         RULE,
         Severity.CRITICAL,
-        Grade.ACCUSED if np.isfinite(end) else Grade.CERTAIN,
         why,
-        {"start": short(start), "best": short(best), "end": short(end), "since_round": since},
-        (
+        grade=Grade.ACCUSED if np.isfinite(end) else Grade.CERTAIN,
+        rounds=[int(one) for one in curve.rounds if one >= since],
+        evidence={"start": short(start), "best": short(best), "end": short(end), "since_round": since},
+        next=(
             Action(f"fedvitals show RUN --round {since}"),
             Action("lower the learning rate, or clip gradients (train.clip = 1.0)", safe=False),
         ),
-        rounds=[int(one) for one in curve.rounds if one >= since],
     )
 
 

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Floats
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
+from fedvitals.diagnose.writing import short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST_FIT = 0.5  # share of the participations that a batch size read off their steps must explain
@@ -110,12 +110,14 @@ def _of_client(chart: Chart, client: int, mine: Bools, kept: Bools, size: int) -
         f"smaller batch of {left:.0f} it would be {np.ceil(rows / size) * epochs:.0f}. {others} other clients "
         f"keep theirs"
     )
-    return finding(
+    return write(
         RULE,
         Severity.WARNING,
-        Grade.CERTAIN,
         why,
-        {
+        grade=Grade.CERTAIN,
+        rounds=table.round[mine],
+        clients=(name,),
+        evidence={
             "batch_size": size,
             "rows": int(rows),
             "steps": int(steps),
@@ -123,9 +125,7 @@ def _of_client(chart: Chart, client: int, mine: Bools, kept: Bools, size: int) -
             "left_out_ratio": short(left / rows),
             "others_that_keep": others,
         },
-        (Action(f"drop_last = False in client {name}'s loader", safe=False),),
-        rounds=table.round[mine],
-        clients=(name,),
+        next=(Action(f"drop_last = False in client {name}'s loader", safe=False),),
     )
 
 
@@ -133,16 +133,16 @@ def _of_everybody(chart: Chart, dropped: Bools, size: int) -> Finding:
     table = chart.participations
     share = float((table.samples[dropped] % size).sum() / table.samples[dropped].sum())
     count = len(np.unique(table.client[dropped]))
-    return finding(
+    return write(
         RULE,
         Severity.INFO,
-        Grade.CERTAIN,
         f"all {count} clients whose rows do not divide by the batch size {size} leave out their last batch: "
         f"{share:.0%} of "
         "their rows an epoch",
-        {"batch_size": size, "clients": count, "left_out_ratio": short(share)},
-        (Action("drop_last = False in the clients' loaders, if it is not meant", safe=False),),
+        grade=Grade.CERTAIN,
         rounds=table.round[dropped],
+        evidence={"batch_size": size, "clients": count, "left_out_ratio": short(share)},
+        next=(Action("drop_last = False in the clients' loaders, if it is not meant", safe=False),),
     )
 
 

@@ -26,9 +26,9 @@ import numpy as np
 from fedvitals.diagnose.chart import Chart, Floats
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.depths import Depths, depths
-from fedvitals.diagnose.learning.report import finding, short, times
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
+from fedvitals.diagnose.writing import factor, short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 GROWS = 100.0  # times the norm of the first rounds
@@ -48,7 +48,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     if began > 0 and by_round[top] > GROWS * began and top >= FIRST:
         number = chart.cohorts[top][0]
         grew = by_round[top] / began
-        why = f"clients' {seen.of} grew to {times(grew)} what they were in the first rounds (in round {number})"
+        why = f"clients' {seen.of} grew to {factor(grew)} what they were in the first rounds (in round {number})"
         yield _found(chart, seen, why, {"growth_ratio": short(grew)}, [number], ())
         return
     yield from _across(chart, seen)
@@ -63,7 +63,7 @@ def _across(chart: Chart, seen: Depths) -> Iterator[Finding]:
     if not ratio > ACROSS:
         return
     layer = seen.names[int(np.argmax(np.median(last[:, :-1], axis=0)))]
-    why = f"{seen.of} of {layer} are typically {times(ratio)} those of the last layer: they explode on their way back"
+    why = f"{seen.of} of {layer} are typically {factor(ratio)} those of the last layer: they explode on their way back"
     yield _found(chart, seen, why, {"depth_ratio": short(ratio)}, [], (layer,))
 
 
@@ -75,18 +75,18 @@ def _found(
     chart: Chart, seen: Depths, why: str, evidence: dict[str, object], rounds: list[int], layers: tuple[str, ...]
 ) -> Finding:
     learns = _learns(chart)
-    return finding(
+    return write(
         RULE,
         Severity.INFO if learns else Severity.WARNING,
-        Grade.ACCUSED,
         why,
-        {**evidence, "of": seen.of, "loss_falls": learns},
-        (
+        grade=Grade.ACCUSED,
+        rounds=rounds,
+        layers=layers,
+        evidence={**evidence, "of": seen.of, "loss_falls": learns},
+        next=(
             Action("clip gradients: train.clip = 1.0", safe=False),
             Action("a lower learning rate, normalisation layers, or another initialisation", safe=False),
         ),
-        rounds=rounds,
-        layers=layers,
     )
 
 

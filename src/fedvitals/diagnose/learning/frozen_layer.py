@@ -27,9 +27,9 @@ import numpy as np
 from fedvitals.diagnose.chart import Bools, Chart, Ints
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.learning.cohorts import well
-from fedvitals.diagnose.learning.report import finding
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
+from fedvitals.diagnose.writing import see_client, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST_MOVE = 0.8  # share of the others whose layer must move before one that stands still is a single client's fault
@@ -100,19 +100,19 @@ def _of_client(chart: Chart, client: int, rows: Ints, hit: Bools) -> Finding:
         f"{listed(layers)} of client {name} did not move at all in {len(rows)} participations from round "
         f"{table.round[rows[0]]} on; in the same rounds it moved in {moved} of {int(same.sum())} others"
     )
-    return finding(
+    return write(
         RULE,
         Severity.WARNING,
-        Grade.CERTAIN,
         why,
-        {"participations": len(rows), "others_moved": moved, "others": int(same.sum())},
-        (
-            Action(f"check client {name}: requires_grad of {layers[0]}, and whether its optimizer holds it"),
-            Action(f"fedvitals show RUN --client {name}"),
-        ),
+        grade=Grade.CERTAIN,
         rounds=table.round[rows],
         clients=(name,),
         layers=layers,
+        evidence={"participations": len(rows), "others_moved": moved, "others": int(same.sum())},
+        next=(
+            Action(f"check client {name}: requires_grad of {layers[0]}, and whether its optimizer holds it"),
+            Action(see_client(name)),
+        ),
     )
 
 
@@ -125,18 +125,18 @@ def _of_everybody(chart: Chart, still: Bools, moving: Bools, alone: Bools) -> It
     layers = _names(chart, dead)
     said = any(layer.trainable for layer, one in zip(updates.layout.layers, dead, strict=True) if one)
     count = int(still[:, dead].any(axis=1).sum())
-    yield finding(
+    yield write(
         RULE,
         Severity.WARNING if said else Severity.INFO,
-        Grade.CERTAIN,
         f"{listed(layers)} never moved: zero in all {count} updates of the run while other layers moved",
-        {"updates": count, "trainable": said},
-        (
+        grade=Grade.CERTAIN,
+        rounds=chart.participations.round[still[:, dead].any(axis=1)],
+        layers=layers,
+        evidence={"updates": count, "trainable": said},
+        next=(
             Action(f"if it is not frozen on purpose: check that the optimizer holds {layers[0]} and that it is used"),
             Action("another initialisation, if its units are dead from the start (FL401)", safe=False),
         ),
-        rounds=chart.participations.round[still[:, dead].any(axis=1)],
-        layers=layers,
     )
 
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.curves import Curve, evaluated, received, trend
-from fedvitals.diagnose.learning.report import finding, short, times
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
+from fedvitals.diagnose.writing import factor, short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 8  # rounds
@@ -60,27 +60,27 @@ def _rose(judged: Curve, best: int, end: float) -> bool:
 def _found(judged: Curve, best: int, end: float, trained: float, severity: Severity) -> Finding:
     least, since = float(judged.values[best]), int(judged.rounds[best])
     ratio = end / trained if trained > 0 else float("inf")
-    why = f"the evaluation loss is {end:.4g}, {times(ratio)} the {trained:.4g} of the same models on the clients' rows"
+    why = f"the evaluation loss is {end:.4g}, {factor(ratio)} the {trained:.4g} of the same models on the clients' rows"
     if severity is Severity.WARNING:
         why = f"the evaluation loss rose from {least:.4g} in round {since} to {end:.4g} while on the clients' rows "
         why += f"it fell to {trained:.4g}: the model learns them by heart"
-    return finding(
+    return write(
         RULE,
         severity,
-        Grade.ACCUSED,
         why,
-        {
+        grade=Grade.ACCUSED,
+        rounds=[int(one) for one in judged.rounds if one >= since],
+        evidence={
             "best": short(least),
             "best_round": since,
             "end": short(end),
             "clients_loss": short(trained),
             "ratio": short(ratio),
         },
-        (
+        next=(
             Action(f"take the model of round {since}: it is kept in the run's blobs"),
             Action("fewer epochs, weight decay, dropout, or more rows", safe=False),
         ),
-        rounds=[int(one) for one in judged.rounds if one >= since],
     )
 
 

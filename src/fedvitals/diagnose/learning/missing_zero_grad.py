@@ -30,15 +30,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Floats, Ints
-from fedvitals.diagnose.evidence.accusing import SCORED_CODES, accusations
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
 from fedvitals.diagnose.learning.changes import changes
 from fedvitals.diagnose.learning.cohorts import in_order, row_medians, well
 from fedvitals.diagnose.learning.loss_paths import unusual_path
 from fedvitals.diagnose.learning.piling import of_run
 from fedvitals.diagnose.learning.rates import early_jumps, loss_jumps, rates
-from fedvitals.diagnose.learning.report import finding, short, times
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import Sight, WrittenRule
+from fedvitals.diagnose.writing import factor, see_client, short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run
@@ -54,7 +54,7 @@ NOISE = 0.05  # of a logarithm of a rate: clients with one batch an epoch show n
 LOOKS = "trains as if its gradients were never set to zero"  # said of clients that only the scorer finds
 ADVICE = (
     Action("look for a missing optimizer.zero_grad() at {clients}"),
-    Action("fedvitals show RUN --client {clients}"),
+    Action(SEE),
 )
 
 
@@ -146,40 +146,40 @@ def _of_client(chart: Chart, pile: Pile) -> Finding:
     table, name = chart.participations, chart.clients[pile.client]
     rows = chart.histories[pile.client][pile.place :]
     steps = median(table.steps[rows])
-    return finding(
+    return write(
         RULE,
         Severity.WARNING,
-        Grade.ACCUSED,
-        f"from round {table.round[rows[0]]} on client {name}'s updates are {times(math.exp(pile.leap))} as long "
-        f"as before for its "
-        f"gradient and its {steps:.0f} steps, beside its cohort; gradients that pile up make {times((steps + 1) / 2)}: "
+        f"from round {table.round[rows[0]]} on client {name}'s updates are {factor(math.exp(pile.leap))} as long "
+        f"as before for its gradient and its {steps:.0f} steps, beside its cohort; gradients that pile up make "
+        f"{factor((steps + 1) / 2)}: "
         "zero_grad() is missing",
-        {
+        grade=Grade.ACCUSED,
+        rounds=table.round[rows],
+        clients=(name,),
+        evidence={
             "leap_ratio": short(math.exp(pile.leap)),
             "piled_ratio": short((steps + 1) / 2),
             "steps": int(steps),
             "score": short(pile.score),
             "loss_way_ratio": short(pile.way) if math.isfinite(pile.way) else None,
         },
-        (
+        next=(
             Action(f"optimizer.zero_grad() before each backward() in client {name}'s loop"),
-            Action(f"fedvitals show RUN --client {name}"),
+            Action(see_client(name)),
         ),
-        rounds=table.round[rows],
-        clients=(name,),
     )
 
 
 def _of_run(chart: Chart) -> Iterator[Finding]:
     seen = of_run(chart)
     if seen is not None:
-        yield finding(
+        yield write(
             RULE,
             Severity.WARNING,
-            Grade.ACCUSED,
             f"{seen.why}: every client's gradients pile up; zero_grad() is missing",
-            seen.evidence,
-            (Action("optimizer.zero_grad() before each backward() in the clients' loop"),),
+            grade=Grade.ACCUSED,
+            evidence=seen.evidence,
+            next=(Action("optimizer.zero_grad() before each backward() in the clients' loop"),),
         )
 
 
@@ -189,6 +189,5 @@ RULE = WrittenRule(
     page=__doc__ or "",
     look=_look,
     needs=frozenset({Sight.UPDATES}),
-    explains=frozenset({"FL402", "FL403", "FL404", "FL407", "FL410", "FL412", "FL501", "FL505", "FL602", "FL609"})
-    | SCORED_CODES,
+    explains=frozenset({"FL402", "FL403", "FL404", "FL407", "FL410", "FL412", "FL501"}) | SCORED_CODES,
 )

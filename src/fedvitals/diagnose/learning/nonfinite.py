@@ -29,9 +29,9 @@ import numpy as np
 from fedvitals.diagnose.chart import Bools, Chart, Ints
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.learning.curves import evaluated
-from fedvitals.diagnose.learning.report import finding
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.words import listed, ranges
+from fedvitals.diagnose.writing import write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST_APART = 20  # culprits up to which each has a finding of its own
@@ -111,16 +111,16 @@ def _of_clients(chart: Chart, broken: _Broken, clients: Ints) -> Finding:
     why = f"{who} {_what(chart, first, layers)} in round {table.round[first]}, on a model that was finite"
     if len(set(table.round[rows].tolist())) > 1:
         why += f"; so in rounds {ranges(table.round[rows].tolist())}"
-    return finding(
+    return write(
         RULE,
         Severity.CRITICAL if lost is not None else Severity.WARNING,
-        Grade.CERTAIN,
         why + _aftermath(chart, broken, lost),
-        {**_evidence(chart, broken, first), "layers": list(layers), "model_lost_in_round": lost},
-        _actions(names[0], int(table.round[first])),
+        grade=Grade.CERTAIN,
         rounds=table.round[rows],
         clients=names,
         layers=layers,
+        evidence={**_evidence(chart, broken, first), "layers": list(layers), "model_lost_in_round": lost},
+        next=_actions(names[0], int(table.round[first])),
     )
 
 
@@ -135,18 +135,18 @@ def _of_all(chart: Chart, broken: _Broken, rounds: list[int]) -> Finding:
         f"{count} of {of} clients broke in round {rounds[0]} on a model that was finite, so it is in what they share: "
     )
     why += f"client {chart.clients[table.client[first]]} {_what(chart, first, layers)}"
-    return finding(
+    return write(
         RULE,
         Severity.CRITICAL,
-        Grade.CERTAIN,
         why + _aftermath(chart, broken, lost),
-        {**_evidence(chart, broken, first), "clients": count, "of": of, "layers": list(layers)},
-        (
-            Action("fedvitals show RUN --round " + str(rounds[0])),
-            Action("lower the learning rate, or clip gradients (train.clip = 1.0)", safe=False),
-        ),
+        grade=Grade.CERTAIN,
         rounds=table.round[rows],
         layers=layers,
+        evidence={**_evidence(chart, broken, first), "clients": count, "of": of, "layers": list(layers)},
+        next=(
+            Action(f"fedvitals show RUN --round {rounds[0]}"),
+            Action("lower the learning rate, or clip gradients (train.clip = 1.0)", safe=False),
+        ),
     )
 
 
@@ -161,14 +161,14 @@ def _of_nobody(chart: Chart, broken: _Broken) -> Iterator[Finding]:
         why = f"the evaluation's loss is not finite in round {rounds[0]}, though the model and every update were"
     else:
         return
-    yield finding(
+    yield write(
         RULE,
         Severity.CRITICAL,
-        Grade.CERTAIN,
         why + ": look at the aggregation and at the evaluation itself",
-        {"model_versions": sorted(broken.versions), "evaluation_rounds": rounds.tolist()},
-        (Action("check the server's aggregation, its learning rate and the test rows for non-finite values"),),
+        grade=Grade.CERTAIN,
         rounds=[one for one in broken.versions.values() if one >= 0] or rounds,
+        evidence={"model_versions": sorted(broken.versions), "evaluation_rounds": rounds.tolist()},
+        next=(Action("check the server's aggregation, its learning rate and the test rows for non-finite values"),),
     )
 
 
@@ -226,8 +226,8 @@ def _evidence(chart: Chart, broken: _Broken, first: int) -> dict[str, object]:
 
 def _actions(client: str, number: int) -> tuple[Action, ...]:
     return (
-        Action(f"fedvitals replay RUN --round {number} --without {client}"),
         Action(f"check client {client}'s rows and loss for NaN, division by zero and overflow"),
+        Action(f"fedvitals show RUN --round {number}"),
         Action('aggregator = "trimmed-mean", which leaves non-finite values out', safe=False),
     )
 

@@ -26,8 +26,8 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Floats
 from fedvitals.diagnose.learning.curves import learning_curve
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.rule import WrittenRule
+from fedvitals.diagnose.writing import short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 8  # rounds
@@ -48,20 +48,20 @@ def _look(chart: Chart) -> Iterator[Finding]:
         return
     whole = _share_a_round(chart) >= MOST_OF
     rounds = curve.rounds[len(curve) // 2 :]
-    yield finding(
+    yield write(
         RULE,
         Severity.WARNING if whole else Severity.INFO,
-        Grade.ACCUSED if whole else Grade.SUSPECT,
         f"in rounds {rounds[0]} to {rounds[-1]} the {curve.of} rose in {rises:.0%} of the steps, typically by "
         f"{swing:.3g}, "
         f"which is {swing / progress:.0%} of all progress since the start"
         + ("" if whole else "; few clients a round may be the reason"),
-        {"rising_ratio": short(rises), "typical_rise": short(swing), "progress": short(progress)},
-        (
+        grade=Grade.ACCUSED if whole else Grade.SUSPECT,
+        rounds=rounds,
+        evidence={"rising_ratio": short(rises), "typical_rise": short(swing), "progress": short(progress)},
+        next=(
             Action("lower the learning rate (train.lr), or the server's (server.lr)", safe=False),
             Action("more clients a round", safe=False),
         ),
-        rounds=rounds,
     )
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from fedvitals.diagnose.chart import Chart, Floats
 from fedvitals.diagnose.learning.cohorts import received_losses
 from fedvitals.diagnose.learning.rates import loss_jumps, rates
-from fedvitals.diagnose.learning.report import short, times
 from fedvitals.diagnose.robust import median
+from fedvitals.diagnose.writing import factor, short
 from fedvitals.vocabulary import JSONObject
 
 LEAST_STEPS = 4  # of plain SGD that would reach at most lr * steps * gradient, piled 2.5 times that
@@ -82,7 +82,7 @@ def _by_configured_rate(chart: Chart, fell: np.ndarray) -> Piled | None:
     if len(ratios) < LEAST_SEEN or not median(ratios) > ABOVE:
         return None
     why = (
-        f"updates are typically {times(median(ratios))} as long as the configured learning rate of "
+        f"updates are typically {factor(median(ratios))} as long as the configured learning rate of "
         f"{configured:g} can make "
         f"them (in {len(ratios)} participations whose loss fell)"
     )

@@ -28,9 +28,9 @@ import numpy as np
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.cohorts import received_losses
 from fedvitals.diagnose.learning.curves import Curve, chance, learning_curve, trend
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import WrittenRule
+from fedvitals.diagnose.writing import short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 10  # rounds
@@ -54,26 +54,26 @@ def _look(chart: Chart) -> Iterator[Finding]:
         gain = median(chart.participations.last_loss / received_losses(chart))
     grave = guessing or gain < HALVES
     rounds = curve.rounds[len(curve) // 2 :]
-    yield finding(
+    yield write(
         RULE,
         Severity.WARNING if grave else Severity.INFO,
-        Grade.ACCUSED if grave else Grade.SUSPECT,
         f"the {curve.of} stands at {level:.4g} since round {rounds[0]} (it began at {start:.4g}"
         + (f"; guessing has {guess:.4g}" if guessing else "")
         + ")"
         + (f"; clients' own training still takes their loss to {gain:.0%}" if gain < HALVES else ""),
-        {
+        grade=Grade.ACCUSED if grave else Grade.SUSPECT,
+        rounds=rounds,
+        evidence={
             "level": short(level),
             "start": short(start),
             "guessing": short(guess) if guess is not None else None,
             "trend_score": short(trend(curve.values[len(curve) // 2 :])),
             "own_training_keeps_ratio": short(gain),
         },
-        (
+        next=(
             Action("fedvitals explain FL404"),
             Action("another learning rate; fewer epochs a round where clients drift apart", safe=False),
         ),
-        rounds=rounds,
     )
 
 

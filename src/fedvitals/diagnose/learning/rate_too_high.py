@@ -28,7 +28,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Ints
-from fedvitals.diagnose.evidence.accusing import SCORED_CODES, accusations
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
 from fedvitals.diagnose.learning.cohorts import against_cohort, finite_update, received_losses, well
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.missing_zero_grad import piled
@@ -43,9 +43,9 @@ from fedvitals.diagnose.learning.rates import (
     small_loss,
     step_losses,
 )
-from fedvitals.diagnose.learning.report import finding, short, times
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
+from fedvitals.diagnose.writing import factor, see_client, short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run
@@ -63,7 +63,7 @@ MANY_ROUNDS = 0.2  # share of the rounds, at least two, in which most clients' l
 LOOKS = "trains as with a learning rate far too high"  # said of clients that only the scorer finds
 ADVICE = (
     Action("compare the learning rate of {clients} with the others'"),
-    Action("fedvitals show RUN --client {clients}"),
+    Action(SEE),
 )
 
 
@@ -125,30 +125,30 @@ def _of_client(chart: Chart, client: int, rows: Ints) -> Finding:
     table, rate, jumps = chart.participations, chart.shared(rates), chart.shared(loss_jumps)
     first, name = int(rows[0]), chart.clients[client]
     known = rate.low_away[rows][np.isfinite(rate.low_away[rows])]
-    factor = float(np.exp(known[0])) if known.size else math.inf
+    ratio = float(np.exp(known[0])) if known.size else math.inf
     jump = float(np.exp(np.nanmax(jumps[rows]))) if np.isfinite(jumps[rows]).any() else math.nan
     moved = "for its gradient and steps" if rate.by_gradient else "for its steps"
-    long = f"is {times(factor)} as long as the cohort's {moved}" if known.size else "is not finite"
-    losses = f"; its loss grew to {times(jump)} what it was on receipt inside its own steps" if jump > 1.1 else ""
-    return finding(
+    long = f"is {factor(ratio)} as long as the cohort's {moved}" if known.size else "is not finite"
+    losses = f"; its loss grew to {factor(jump)} what it was on receipt inside its own steps" if jump > 1.1 else ""
+    return write(
         RULE,
         Severity.CRITICAL,
-        Grade.ACCUSED,
         f"client {name}'s update of round {table.round[first]} {long}{losses}: its learning rate is far too high",
-        {
-            "rate_ratio": short(factor),
+        grade=Grade.ACCUSED,
+        rounds=table.round[rows],
+        clients=(name,),
+        evidence={
+            "rate_ratio": short(ratio),
             "score": short(known[0] / rate.spread) if known.size and rate.spread > 0 else None,
             "loss_jump_ratio": short(jump),
             "by_gradient": rate.by_gradient,
             "participations": len(rows),
         },
-        (
+        next=(
             Action(f"compare client {name}'s learning rate with the others'"),
-            Action(f"fedvitals replay RUN --round {table.round[first]} --without {name}"),
+            Action(see_client(name)),
             Action("train.clip = 1.0, or an aggregator that leaves extremes out", safe=False),
         ),
-        rounds=table.round[rows],
-        clients=(name,),
     )
 
 
@@ -170,19 +170,24 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
     share = float(rising[counted].mean())
     worst = float(np.exp(median(jumps[(rising | sharp) & np.isin(chart.participations.round, bad)])))
     lasting = "; the model has not learnt since" if _never_learnt(chart) else ""
-    yield finding(
+    yield write(
         RULE,
         Severity.CRITICAL,
-        Grade.ACCUSED,
         f"most clients' losses rose inside their own training in {len(bad)} of {looked} rounds (first in round "
         f"{bad[0]}), "
-        f"typically to {times(worst)} their start{lasting}: the learning rate is too high for all",
-        {"rising_ratio": short(share), "rounds": len(bad), "of_rounds": looked, "typical_jump_ratio": short(worst)},
-        (
+        f"typically to {factor(worst)} their start{lasting}: the learning rate is too high for all",
+        grade=Grade.ACCUSED,
+        rounds=bad,
+        evidence={
+            "rising_ratio": short(share),
+            "rounds": len(bad),
+            "of_rounds": looked,
+            "typical_jump_ratio": short(worst),
+        },
+        next=(
             Action("lower the learning rate (train.lr) to a third or a tenth", safe=False),
             Action("clip gradients: train.clip = 1.0", safe=False),
         ),
-        rounds=bad,
     )
 
 
@@ -203,7 +208,7 @@ RULE = WrittenRule(
     needs=frozenset({Sight.UPDATES}),
     explains=frozenset(
         {"FL402", "FL403", "FL404", "FL405", "FL406", "FL407", "FL408", "FL409", "FL410", "FL411", "FL413", "FL414"}
-        | {"FL501", "FL503", "FL504", "FL505", "FL602", "FL609"}
+        | {"FL501", "FL503", "FL504"}
     )
     | SCORED_CODES,
 )

@@ -28,13 +28,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
-from fedvitals.diagnose.evidence.accusing import SCORED_CODES, accusations
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
 from fedvitals.diagnose.learning.cohorts import received_losses, round_medians, well
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.rates import blamed, rates
-from fedvitals.diagnose.learning.report import finding, short, times
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
+from fedvitals.diagnose.writing import factor, see_client, short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run
@@ -48,7 +48,7 @@ LEAST_ROUNDS = 5
 LOOKS = "trains as with a learning rate far too low"  # said of clients that only the scorer finds
 ADVICE = (
     Action("compare the learning rate of {clients} with the others'"),
-    Action("fedvitals show RUN --client {clients}"),
+    Action(SEE),
 )
 
 
@@ -87,28 +87,28 @@ def _of_client(chart: Chart, client: int, rows: Ints) -> Finding:
         kept = median(table.last_loss[rows] / received_losses(chart)[rows])
     moved = "its gradient and steps" if rate.by_gradient else "its steps"
     past = _own_past(chart, client, rows)
-    before = f"; earlier it was {times(math.exp(past - away))} as long" if past - away > math.log(2) else ""
+    before = f"; earlier it was {factor(math.exp(past - away))} as long" if past - away > math.log(2) else ""
     loss = f"; its training leaves its loss at {kept:.0%} of what it was on receipt" if math.isfinite(kept) else ""
-    return finding(
+    return write(
         RULE,
         Severity.WARNING,
-        Grade.ACCUSED,
-        f"client {name}'s updates are {times(math.exp(-away))} too short for {moved}, beside its cohort, in "
+        f"client {name}'s updates are {factor(math.exp(-away))} too short for {moved}, beside its cohort, in "
         f"{len(rows)} "
         f"participations from round {table.round[rows[0]]} on{before}{loss}: its learning rate is far too low",
-        {
+        grade=Grade.ACCUSED,
+        rounds=table.round[rows],
+        clients=(name,),
+        evidence={
             "rate_ratio": short(math.exp(away)),
             "score": short(away / rate.spread) if rate.spread > 0 else None,
             "loss_kept_ratio": short(kept),
             "by_gradient": rate.by_gradient,
             "participations": len(rows),
         },
-        (
+        next=(
             Action(f"compare client {name}'s learning rate with the others'"),
-            Action(f"fedvitals show RUN --client {name}"),
+            Action(see_client(name)),
         ),
-        rounds=table.round[rows],
-        clients=(name,),
     )
 
 
@@ -131,15 +131,15 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
     progress = (curve.values[0] - curve.values.min()) / abs(curve.values[0]) if curve.values[0] else 0.0
     if progress > NO_PROGRESS:
         return
-    yield finding(
+    yield write(
         RULE,
         Severity.WARNING,
-        Grade.ACCUSED,
         f"updates are {typical:.1e} of the model's length, and in {len(curve)} rounds the {curve.of} went from "
         f"{curve.values[0]:.4g} to {curve.values[-1]:.4g}: the learning rate is too low to get anywhere",
-        {"update_to_model_ratio": short(typical), "progress_ratio": short(progress), "rounds": len(curve)},
-        (Action("raise the learning rate (train.lr) tenfold, and again while the loss falls faster", safe=False),),
+        grade=Grade.ACCUSED,
         rounds=curve.rounds[curve.rounds >= 0],
+        evidence={"update_to_model_ratio": short(typical), "progress_ratio": short(progress), "rounds": len(curve)},
+        next=(Action("raise the learning rate (train.lr) tenfold, and again while the loss falls faster", safe=False),),
     )
 
 
@@ -160,5 +160,5 @@ RULE = WrittenRule(
     page=__doc__ or "",
     look=_look,
     needs=frozenset({Sight.UPDATES}),
-    explains=frozenset({"FL404", "FL406", "FL408", "FL505", "FL604", "FL609"}) | SCORED_CODES,
+    explains=frozenset({"FL404", "FL406", "FL408", "FL604"}) | SCORED_CODES,
 )

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.curves import learning_curve, trend
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.robust import slope
 from fedvitals.diagnose.rule import WrittenRule
+from fedvitals.diagnose.writing import short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 10  # rounds
@@ -42,16 +42,21 @@ def _look(chart: Chart) -> Iterator[Finding]:
     missing = (end - start / 2) / pace
     if missing < len(curve):
         return
-    yield finding(
+    yield write(
         RULE,
         Severity.INFO,
-        Grade.ACCUSED,
         f"the {curve.of} falls steadily but slowly, from {start:.4g} to {end:.4g} in {len(curve)} rounds; at "
         f"the pace of the "
         f"last half it takes {missing:.0f} more to half of the start",
-        {"start": short(start), "end": short(end), "fall_a_round": short(pace), "rounds_to_half": short(missing)},
-        (Action("more rounds, a higher learning rate or more epochs a round", safe=False),),
+        grade=Grade.ACCUSED,
         rounds=curve.rounds[curve.rounds >= 0],
+        evidence={
+            "start": short(start),
+            "end": short(end),
+            "fall_a_round": short(pace),
+            "rounds_to_half": short(missing),
+        },
+        next=(Action("more rounds, a higher learning rate or more epochs a round", safe=False),),
     )
 
 

@@ -26,9 +26,9 @@ import numpy as np
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.depths import depths
-from fedvitals.diagnose.learning.report import finding, short
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
+from fedvitals.diagnose.writing import short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 DEEP = 3  # matrices
@@ -54,19 +54,24 @@ def _look(chart: Chart) -> Iterator[Finding]:
         return
     layers = tuple(name for name, one in zip(seen.names, gone, strict=True) if one)
     ratio = float(np.median(ratios[:, 0]))
-    yield finding(
+    yield write(
         RULE,
         Severity.WARNING,
-        Grade.ACCUSED,
         f"{seen.of} of {layers[0]} are typically {ratio:.1e} of the last layer's in size (below a thousandth in "
         f"{listed(layers)}), and the {curve.of} went from {curve.values[0]:.4g} to {curve.values[-1]:.4g} only",
-        {"depth_ratio": short(ratio), "of": seen.of, "start": short(curve.values[0]), "end": short(curve.values[-1])},
-        (
+        grade=Grade.ACCUSED,
+        rounds=curve.rounds[curve.rounds >= 0],
+        layers=layers,
+        evidence={
+            "depth_ratio": short(ratio),
+            "of": seen.of,
+            "start": short(curve.values[0]),
+            "end": short(curve.values[-1]),
+        },
+        next=(
             Action("ReLU instead of sigmoid or tanh, normalisation layers, or fewer layers", safe=False),
             Action("He's (kaiming) initialisation", safe=False),
         ),
-        rounds=curve.rounds[curve.rounds >= 0],
-        layers=layers,
     )
 
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from fedvitals.diagnose.chart import NORM, Chart
 from fedvitals.diagnose.learning.depths import fan_in, matrices
-from fedvitals.diagnose.learning.report import finding, short, times
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
+from fedvitals.diagnose.writing import factor, short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 GROWN = 10.0
@@ -48,25 +48,25 @@ def _look(chart: Chart) -> Iterator[Finding]:
     grown = tuple(layout.layers[n].name for n, one in zip(chosen, largest > GROWN * base, strict=True) if one)
     first = int(np.argmax((norms > GROWN * base).any(axis=1)))
     number = models[first].round if models[first].round >= 0 else models[first - 1].round + 1
-    yield finding(
+    yield write(
         RULE,
         Severity.WARNING,
-        Grade.CERTAIN,
         f"{layout.layers[chosen[worst]].name} of the global model grew to a norm of {largest[worst]:.4g}, "
-        f"{times(largest[worst] / base[worst])} its beginning or a usual one ({base[worst]:.3g}); beyond ten "
+        f"{factor(largest[worst] / base[worst])} its beginning or a usual one ({base[worst]:.3g}); beyond ten "
         f"times since round {number}",
-        {
+        grade=Grade.CERTAIN,
+        rounds=[one.round for one in models[first:] if one.round >= 0] or (number,),
+        layers=grown,
+        evidence={
             "norm": short(largest[worst]),
             "first_norm": short(norms[0][worst]),
             "usual_norm": short(usual[worst]),
             "since_round": number,
         },
-        (
+        next=(
             Action(f"fedvitals show RUN --round {max(number - 1, 0)}"),
             Action("weight decay, a lower learning rate, or train.clip = 1.0", safe=False),
         ),
-        rounds=[one.round for one in models[first:] if one.round >= 0] or (number,),
-        layers=grown,
     )
 
 

@@ -40,7 +40,7 @@ from fedvitals.diagnose.resources.process_memory import (
 from fedvitals.diagnose.robust import slope
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.trends import trend
-from fedvitals.diagnose.writing import size, times, write
+from fedvitals.diagnose.writing import see_client, size, times, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 STEPS = (4e6, 1e6)  # bytes: above what a heap grows by when it grows at all
@@ -140,7 +140,7 @@ def _finding(chart: Chart, growth: Growth, client: int, rows: Ints, amount: floa
         },
         next=[
             f"look at what client {name} keeps from one participation to the next",
-            f"fedvitals show RUN --client {name}",
+            see_client(name),
         ],
     )
 

@@ -72,7 +72,7 @@ def _near(what: str, peak: float, limit: float) -> Finding:
         Severity.WARNING,
         f"{what} used {size(peak)} of {size(limit)} at its peak, {share(peak / limit)}",
         evidence={"peak_bytes": peak, "limit_bytes": limit, "of": what},
-        next=["fedvitals profile RUN", SMALLER],
+        next=["fedvitals show RUN", SMALLER],
     )
 
 

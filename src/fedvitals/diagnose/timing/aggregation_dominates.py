@@ -124,7 +124,7 @@ def _finding(rounds: Rounds, places: Ints, how: str) -> Finding:
         grade=Grade.ACCUSED if how else Grade.CERTAIN,
         rounds=rounds.number[places].tolist(),
         evidence={"seconds": median(took), "share": part, "rounds": len(places)},
-        next=["fedvitals profile RUN"],
+        next=["fedvitals show RUN"],
     )
 
 

@@ -27,7 +27,7 @@ from fedvitals.diagnose.chart import Bools, Chart, Floats
 from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.timing.spent import LOAD, held, least_marks, others, spent
-from fedvitals.diagnose.writing import between, seconds, share, times, write
+from fedvitals.diagnose.writing import between, seconds, see_client, share, times, write
 from fedvitals.vocabulary import Finding, Grade, Severity
 
 MOST = 0.5  # what takes more than half binds
@@ -62,7 +62,7 @@ def _all(chart: Chart, bound: Bools, load: float, compute: float) -> Finding:
         f"{len(rows)} of {times(int(chart.shared(spent).finished.sum()), 'participation')}",
         rounds=np.unique(chart.participations.round[rows]).tolist(),
         evidence={"load_s": load, "compute_s": compute, "bound": len(rows), "whose": "most clients"},
-        next=[DO, "fedvitals profile RUN"],
+        next=[DO, "fedvitals show RUN"],
     )
 
 
@@ -92,7 +92,7 @@ def _one(chart: Chart, streak: Streak, part: Floats) -> Finding:
             "held_up": held_up,
             "chance": streak.chance,
         },
-        next=[DO, f"fedvitals profile RUN --client {name}"],
+        next=[DO, see_client(name)],
     )
 
 

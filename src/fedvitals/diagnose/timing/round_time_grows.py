@@ -82,7 +82,7 @@ def _growing(number: Ints, length: Floats, each: Floats, rise: Trend) -> Finding
             "tau": rise.tau,
             "chance": rise.chance,
         },
-        next=["fedvitals profile RUN", f"fedvitals show RUN --round {int(number[-1])}"],
+        next=["fedvitals show RUN", f"fedvitals show RUN --round {int(number[-1])}"],
     )
 
 

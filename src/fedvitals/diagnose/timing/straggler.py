@@ -34,7 +34,7 @@ from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.robust import median, spread, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.timing.spent import held, least_marks, others, slowness, spent
-from fedvitals.diagnose.writing import between, seconds, times, write
+from fedvitals.diagnose.writing import between, seconds, see_client, times, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FACTORS = (2.0, 3.0, 5.0)  # slow, in noise of growing height; at twice the time the others idle for half of it
@@ -115,7 +115,7 @@ def _finding(chart: Chart, streak: Streak, slow: Floats) -> Finding:
             "chance": streak.chance,
         },
         next=[
-            f"fedvitals profile RUN --client {name}",
+            see_client(name),
             Action("set server.over_select above 1 and a server.deadline_s, or server.mode = 'async'", safe=False),
         ],
     )

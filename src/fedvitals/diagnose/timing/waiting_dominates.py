@@ -56,7 +56,7 @@ def _of_rounds(chart: Chart, lengths: dict[int, float]) -> Iterator[Finding]:
             f"the server waited for {seconds(waited)} of {seconds(total)}, {share(waited / total)} of its rounds' time",
             rounds=waits,
             evidence={"waited_s": waited, "of_s": total, "whose": "server"},
-            next=["fedvitals profile RUN", GO_ON],
+            next=["fedvitals show RUN", GO_ON],
         )
 
 
@@ -70,7 +70,7 @@ def _of_clients(chart: Chart, worked: Spent) -> Iterator[Finding]:
             f"clients waited for {seconds(waited)} of their {seconds(total)}, {share(waited / total)}",
             rounds=np.unique(chart.participations.round[rows]).tolist(),
             evidence={"waited_s": waited, "of_s": total, "whose": "clients"},
-            next=["fedvitals profile RUN", GO_ON],
+            next=["fedvitals show RUN", GO_ON],
         )
 
 
@@ -98,7 +98,7 @@ def _idle(chart: Chart, worked: Spent) -> Iterator[Finding]:
         grade=Grade.SUSPECT,
         rounds=rounds,
         evidence={"idle": idle / most, "slowest": chart.clients[worst]},
-        next=["fedvitals profile RUN", GO_ON],
+        next=["fedvitals show RUN", GO_ON],
     )
 
 
