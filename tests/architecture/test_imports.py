@@ -9,7 +9,20 @@ import pytest
 from tree import PACKAGE, Module, modules, stage
 
 GROUND = {"vocabulary", "conventions", "settings", "errors", "randomness", "printable"}  # everybody's
-ANYTHING = {"train", "store", "diagnose", "capture", "codecs", "faults", "show", "show.cli", "bench", "run", "testing"}
+ANYTHING = {
+    "train",
+    "store",
+    "diagnose",
+    "profile",
+    "capture",
+    "codecs",
+    "faults",
+    "show",
+    "show.cli",
+    "bench",
+    "run",
+    "testing",
+}
 MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(GROUND, GROUND),
     "store": set(),
@@ -17,9 +30,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "faults": set(),
     "capture": {"store"},
     "diagnose": {"store"},
-    "run": {"capture", "diagnose", "store"},
+    "profile": {"store", "diagnose"},  # who is slow is the doctor's judgement; what it costs is the profile's
+    "run": {"capture", "diagnose", "profile", "store"},
     "train": {"capture", "codecs", "faults", "run"},
-    "show": {"store", "capture", "codecs", "diagnose", "faults"},
+    "show": {"store", "capture", "codecs", "diagnose", "faults", "profile"},
     "show.cli": ANYTHING,
     "bench": ANYTHING,
     "testing": {"capture", "codecs", "diagnose", "store", "train"},

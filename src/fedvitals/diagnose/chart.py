@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedvitals.diagnose.rule import Sight
+from fedvitals.store.table import Bools, Ints, ParticipationTable
 from fedvitals.vocabulary import (
     STATISTICS,
     Evaluation,
@@ -30,53 +31,10 @@ from fedvitals.vocabulary import (
     Status,
 )
 
-Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Result = TypeVar("Result")
 
 NORM, MEAN, STD, MIN, MAX, ZEROS = range(len(STATISTICS))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Participations:
-    """Columns of the participations, in the order (round, arrival). `client` counts into `Chart.clients`."""
-
-    client: Ints
-    attempt: Ints
-    round: Ints
-    base_version: Ints
-    outcome: NDArray[np.str_]
-    samples: Floats
-    steps: Floats
-    epochs: Floats
-    start_s: Floats
-    end_s: Floats
-    loss: Floats
-    first_loss: Floats
-    last_loss: Floats
-    accuracy: Floats
-    bad_step: Floats
-    good_step: Floats
-    update_norm: Floats
-    cosine: Floats
-    nonfinite: Floats
-    phases_s: Floats  # [rows, CLIENT_PHASES]
-    staleness: Floats
-    raw_bytes_down: Floats
-    wire_bytes_down: Floats
-    raw_bytes_up: Floats
-    wire_bytes_up: Floats
-    peak_memory_bytes: Floats
-    received: Ints  # equal numbers: the same model was received; -1: unknown
-    attributed: Bools
-    executor: NDArray[np.str_]  # what trained it; "remote": a process of its own, "": nobody said
-    layout: Ints  # of its update; -1: none was summarised
-    clock_skew_s: Floats  # how far a remote client's clock was ahead of the server's
-
-    def __len__(self) -> int:
-        return len(self.client)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +68,7 @@ class Gradients:
     norms: Singles  # [samples, layers]
 
 
-Table = TypeVar("Table", Participations, Updates, Gradients)
+Table = TypeVar("Table", ParticipationTable, Updates, Gradients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +78,8 @@ class Chart:
     run: Run
     clients: tuple[str, ...]
     rounds: tuple[Round, ...]
-    participations: Participations
+    participations: ParticipationTable
+    update_layouts: Ints  # of each participation's update; -1: none was summarised
     layouts: tuple[Layout, ...] = ()
     updates: Updates | None = None
     gradients: Gradients | None = None
@@ -175,6 +134,7 @@ class Chart:
             clients=self.clients[: int(table.client[seen].max(initial=-1)) + 1],  # they are numbered as they appear
             rounds=rounds,
             participations=_cut(table, seen),
+            update_layouts=self.update_layouts[seen],
             updates=None if self.updates is None else _cut(self.updates, seen),
             gradients=None if self.gradients is None else _cut(self.gradients, self.gradients.row < count),
             models=tuple(one for one in self.models if one.round <= round),

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedvitals.diagnose.chart import Chart, Floats, Gradients, Ints, Participations, Updates
+from fedvitals.diagnose.chart import Chart, Gradients, Updates
 from fedvitals.store.protocol import RunReader
-from fedvitals.vocabulary import CLIENT_PHASES, Layout, Participation, StepBlock, UpdateBlock
+from fedvitals.store.table import Ints, ParticipationTable, read_table
+from fedvitals.vocabulary import Layout, StepBlock, UpdateBlock
 
 GRAVE = "WARNING"
 MOST_LOGS = 1000
 _UNIT_SCALE = np.float32(1 / 63.5)  # what one step of a unit's sketch is worth
-_PLACE = {name: place for place, name in enumerate(Participation._fields)}
-_PLAIN = (
-    "samples",
-    "steps",
-    "epochs",
-    "loss",
-    "first_loss",
-    "last_loss",
-    "accuracy",
-    "bad_step",
-    "good_step",
-    "update_norm",
-    "cosine",
-    "nonfinite",
-    "staleness",
-    "raw_bytes_down",
-    "wire_bytes_down",
-    "raw_bytes_up",
-    "wire_bytes_up",
-    "peak_memory_bytes",
-)
 
 
 class Charting:
@@ -49,19 +28,18 @@ class Charting:
     def chart(self) -> Chart:
         """The run as it is now."""
         reader = self._reader
-        rows = sorted(reader.iterate_participations(), key=lambda one: one.round)
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(Participation._fields)
-        clients = tuple(dict.fromkeys(columns[_PLACE["client"]]))
+        clients, table = read_table(reader)
         layouts = reader.layouts()
-        updates = self._updates(columns, layouts)
+        updates = self._updates(table, layouts)
         return Chart(
             run=reader.run(),
             clients=clients,
             rounds=tuple(reader.rounds()),
-            participations=_participations(columns, clients, {one.id: one.layout for one in self._blocks.values()}),
+            participations=table,
+            update_layouts=self._layouts_of(table.block),
             layouts=layouts,
             updates=updates,
-            gradients=_gradients(reader.step_blocks(), columns, updates.layout) if updates else None,
+            gradients=_gradients(reader.step_blocks(), clients, table, updates.layout) if updates else None,
             models=tuple(reader.model_blocks()),
             evaluations=tuple(reader.evaluations()),
             spans=tuple(span for span in reader.spans() if span.client is None),
@@ -71,7 +49,11 @@ class Charting:
             size_bytes=reader.size_bytes(),
         )
 
-    def _updates(self, columns: Sequence[Sequence[Any]], layouts: Sequence[Layout]) -> Updates | None:
+    def _layouts_of(self, blocks: Ints) -> Ints:
+        known = {one.id: one.layout for one in self._blocks.values()}
+        return np.array([known.get(number, -1) for number in blocks.tolist()], dtype=np.int64)
+
+    def _updates(self, table: ParticipationTable, layouts: Sequence[Layout]) -> Updates | None:
         """Of the layout that most updates have; the others' shapes are for rules that look at shapes."""
         for block in self._reader.update_blocks(after=max(self._blocks, default=None)):
             self._blocks[block.id] = block
@@ -83,7 +65,7 @@ class Charting:
         if usual is None or usual not in known:
             return None
         blocks = [block for block in self._blocks.values() if block.layout == usual]
-        return _aligned(blocks, known[usual], _places(blocks, columns))
+        return _aligned(blocks, known[usual], _places(blocks, table))
 
 
 def read_chart(reader: RunReader) -> Chart:
@@ -91,60 +73,14 @@ def read_chart(reader: RunReader) -> Chart:
     return Charting(reader).chart()
 
 
-def _numbers(values: Sequence[Any]) -> Floats:
-    return np.array(values, dtype=np.float64)  # None becomes NaN
-
-
-def _whole(values: Sequence[Any], missing: int = -1) -> Ints:
-    return np.array([missing if one is None else one for one in values], dtype=np.int64)
-
-
-def _participations(
-    columns: Sequence[Sequence[Any]], clients: tuple[str, ...], layouts: Mapping[int, int]
-) -> Participations:
-    def column(name: str) -> Sequence[Any]:
-        return columns[_PLACE[name]]
-
-    index = {name: number for number, name in enumerate(clients)}
-    models = {name: number for number, name in enumerate(dict.fromkeys(column("received"))) if name is not None}
-    phases = [_numbers(column(f"{phase}_s")) for phase in CLIENT_PHASES]
-    return Participations(
-        client=_whole([index[name] for name in column("client")]),
-        attempt=_whole(column("attempt")),
-        round=_whole(column("round")),
-        base_version=_whole(column("base_version")),
-        outcome=np.array(column("outcome"), dtype="U8"),
-        start_s=_numbers(column("start_ns")) / 1e9,
-        end_s=_numbers(column("end_ns")) / 1e9,
-        phases_s=np.stack(phases, axis=1),
-        received=_whole([models.get(name, -1) for name in column("received")]),
-        attributed=_whole(column("attributed"), 0).astype(bool),
-        executor=np.array([name or "" for name in column("executor")], dtype="U16"),
-        layout=_whole([layouts.get(block, -1) for block in column("block")]),
-        clock_skew_s=_numbers([_skew(text) for text in column("metrics")]),
-        **{name: _numbers(column(name)) for name in _PLAIN},
-    )
-
-
-def _skew(metrics: str | None) -> float | None:
-    """What the server reckoned from a ticket, kept among what a client told."""
-    if metrics is None or '"clock_skew_s"' not in metrics:
-        return None
-    found = json.loads(metrics).get("clock_skew_s")
-    return float(found) if isinstance(found, int | float) else None
-
-
-def _places(blocks: Sequence[UpdateBlock], columns: Sequence[Sequence[Any]]) -> Ints:
+def _places(blocks: Sequence[UpdateBlock], table: ParticipationTable) -> Ints:
     """For each participation its row in the blocks laid end to end, -1 for none."""
-    starts, total = {}, 0
-    for block in blocks:
-        starts[block.id] = (total, len(block.stats))
-        total += len(block.stats)
-    places = []
-    for number, row in zip(columns[_PLACE["block"]], columns[_PLACE["block_row"]], strict=True):
-        start, count = starts.get(number, (0, 0))
-        places.append(start + row if row is not None and 0 <= row < count else -1)
-    return np.array(places, dtype=np.int64)
+    ids = np.array([block.id for block in blocks], dtype=np.int64)  # they grow
+    counts = np.array([len(block.stats) for block in blocks], dtype=np.int64)
+    starts = np.cumsum(counts) - counts
+    index = np.clip(np.searchsorted(ids, table.block), 0, len(ids) - 1)
+    inside = (ids[index] == table.block) & (table.block_row >= 0) & (table.block_row < counts[index])
+    return np.where(inside, starts[index] + table.block_row, -1)
 
 
 def _aligned(blocks: Sequence[UpdateBlock], layout: Layout, places: Ints) -> Updates:
@@ -204,11 +140,13 @@ def _nonfinite(block: UpdateBlock) -> Ints:
     return block.nonfinite.astype(np.int64)
 
 
-def _gradients(found: Iterator[StepBlock], columns: Sequence[Sequence[Any]], layout: Layout) -> Gradients | None:
+def _gradients(
+    found: Iterator[StepBlock], clients: Sequence[str], table: ParticipationTable, layout: Layout
+) -> Gradients | None:
     blocks = [block for block in found if block.layout == layout.id]
     if not blocks:
         return None
-    keys = zip(columns[_PLACE["client"]], columns[_PLACE["attempt"]], strict=True)
+    keys = zip((clients[number] for number in table.client), table.attempt.tolist(), strict=True)
     row_of = {key: row for row, key in enumerate(keys)}
     rows = [row_of.get(key, -1) for block in blocks for key in zip(block.clients, block.attempts, strict=True)]
     return Gradients(

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
+from fedvitals.store.table import Bools, Floats, Ints
 
 RATE = 0.01  # of false alarms a run, over all its clients and beginnings
 LEAST_MARKS = 3  # once is an event, twice may be one that lasted

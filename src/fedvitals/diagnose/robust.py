@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedvitals.diagnose.chart import Floats
+from fedvitals.store.table import Floats
 
 TO_SIGMA = 1.4826  # the MAD of a normal distribution, times this, is its standard deviation
 Numbers = NDArray[np.floating]

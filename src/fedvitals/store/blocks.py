@@ -14,15 +14,18 @@ import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedvitals.errors import StoreError
-from fedvitals.store import column_reader, columns
+from fedvitals.store import column_arrays, column_reader, columns
 from fedvitals.store.cohorts import cut, joined, singly
 from fedvitals.store.schema import TABLES
 from fedvitals.store.schema import columns as fields_of
 from fedvitals.store.seen import Seen
 from fedvitals.vocabulary import Participation, Participations, Span
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 BLOCK_ROWS = 512
 FULL_ROWS = 64  # a smaller last block is written again with more rows, so that a slow run has few blocks
@@ -143,7 +146,8 @@ class BlockWriter:
         number, keys = int(found[0]), unpack_keys(found[2], found[1])
         if not {key for key, _ in late}.isdisjoint(keys):
             skipped = self._kind.skipped
-            ((_, fields),) = _unpacked(self._connection, self._kind, [(number, keys)])
+            ((_, data),) = _packed(self._connection, self._kind, [(number, keys)])
+            fields = column_reader.unpack(data, len(keys), len(self._kind.sql_types))
             pairs = zip(keys, zip(*fields, strict=True), strict=True)
             changed = [late.pop((key, row[0]), (None,) * skipped + row) for key, row in pairs]
             self._store(number, keys, list(zip(*changed, strict=True))[skipped:])
@@ -174,11 +178,26 @@ def unpack_keys(data: bytes, rows: int) -> tuple[int, ...]:
     return struct.unpack(f"<{rows}q", data)
 
 
-Block = tuple[tuple[int, ...], list[columns.Column]]
+Keys = tuple[int, ...]
 
 
-def read_blocks(connection: sqlite3.Connection, kind: BlockKind, round: int | None = None) -> Iterator[Block]:
+def read_blocks(
+    connection: sqlite3.Connection, kind: BlockKind, round: int | None = None
+) -> Iterator[tuple[Keys, list[columns.Column]]]:
     """Keys and columns (but the skipped) of all blocks, or of those that may hold this round."""
+    for keys, data in _packed(connection, kind, _heads(connection, kind, round)):
+        yield keys, column_reader.unpack(data, len(keys), len(kind.sql_types))
+
+
+def read_arrays(
+    connection: sqlite3.Connection, kind: BlockKind, kinds: Sequence[str]
+) -> Iterator[tuple[Keys, list[NDArray[Any]]]]:
+    """The same of all blocks, each column an array of its kind."""
+    for keys, data in _packed(connection, kind, _heads(connection, kind)):
+        yield keys, column_arrays.unpack_arrays(data, len(keys), kinds)
+
+
+def _heads(connection: sqlite3.Connection, kind: BlockKind, round: int | None = None) -> list[tuple[int, Keys]]:
     heads = f"SELECT id, rows, keys FROM {kind.table}"
     if round is None:
         found = connection.execute(f"{heads} ORDER BY id").fetchall()
@@ -186,15 +205,15 @@ def read_blocks(connection: sqlite3.Connection, kind: BlockKind, round: int | No
         number = clamped(round)
         where = "WHERE low_round <= ? AND high_round >= ? ORDER BY id"
         found = connection.execute(f"{heads} {where}", (number, number)).fetchall()
-    return _unpacked(connection, kind, [(block, unpack_keys(keys, rows)) for block, rows, keys in found])
+    return [(block, unpack_keys(keys, rows)) for block, rows, keys in found]
 
 
-def _unpacked(
-    connection: sqlite3.Connection, kind: BlockKind, heads: Sequence[tuple[int, tuple[int, ...]]]
-) -> Iterator[Block]:
+def _packed(
+    connection: sqlite3.Connection, kind: BlockKind, heads: Sequence[tuple[int, Keys]]
+) -> Iterator[tuple[Keys, bytes]]:
     for some in _pages(heads):
         for (_, keys), data in zip(some, _contents(connection, kind, [block for block, _ in some]), strict=True):
-            yield keys, column_reader.unpack(data, len(keys), len(kind.sql_types))
+            yield keys, data
 
 
 def _pages(items: Sequence[Item], page: int = 64) -> Iterator[Sequence[Item]]:

@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class _Blob:
+class Blob:
     """A blob whose header was read."""
 
     data: bytes
@@ -35,22 +35,23 @@ class _Blob:
 
 def unpack(data: bytes, rows: int, width: int) -> list[Column]:
     """The columns of a blob that holds `width` of them, `rows` long."""
-    return _checked(_all_columns, data, rows, width)
+    return checked(_all_columns, data, rows, width)
 
 
 def unpack_rows(data: bytes, rows: int, width: int, places: Sequence[int]) -> list[list[Any]]:
     """Some rows of a blob, without unpacking the others."""
-    return _checked(lambda blob: [_one_row(blob, place) for place in places], data, rows, width)
+    return checked(lambda blob: [_one_row(blob, place) for place in places], data, rows, width)
 
 
-def _checked(read: Callable[[_Blob], Result], data: bytes, rows: int, width: int) -> Result:
+def checked(read: Callable[[Blob], Result], data: bytes, rows: int, width: int) -> Result:
+    """What `read` makes of a blob; StoreError where it is no blob of ours."""
     try:
         return read(_opened(data, rows, width))
     except (struct.error, ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
         raise StoreError(f"a block of records is damaged ({error}): restore the run from a copy") from error
 
 
-def _opened(data: bytes, rows: int, width: int) -> _Blob:
+def _opened(data: bytes, rows: int, width: int) -> Blob:
     (length,) = LENGTH.unpack_from(data)
     if not 0 < rows <= MAX_ROWS or length > len(data):
         raise ValueError(f"{rows} rows, header of {length} bytes")
@@ -72,10 +73,10 @@ def _opened(data: bytes, rows: int, width: int) -> _Blob:
         offset += size
     if offset != len(data):
         raise ValueError(f"{len(data)} bytes instead of {offset}")
-    return _Blob(data, rows, start, template, row, places, bases, words, punched, texts)
+    return Blob(data, rows, start, template, row, places, bases, words, punched, texts)
 
 
-def _one_row(blob: _Blob, place: int) -> list[Any]:
+def _one_row(blob: Blob, place: int) -> list[Any]:
     if not 0 <= place < blob.rows:
         raise IndexError(f"row {place} of {blob.rows}")
     found = blob.template.copy()
@@ -92,7 +93,7 @@ def _one_row(blob: _Blob, place: int) -> list[Any]:
     return found
 
 
-def _all_columns(blob: _Blob) -> list[Column]:
+def _all_columns(blob: Blob) -> list[Column]:
     rows = blob.rows
     columns: list[Column] = [(value,) * rows for value in blob.template]
     if blob.places:

@@ -70,14 +70,15 @@ class _Draft:
             return self.rows_of_numbers
         import numpy as np
 
-        matrix = np.empty(self.rows, dtype=_row_type(self.codes))
+        matrix = np.empty(self.rows, dtype=row_type(self.codes))
         for index, values in enumerate(self.numbers):
             matrix[str(index)] = values
         return matrix.tobytes()
 
 
 @lru_cache(maxsize=256)
-def _row_type(codes: str) -> np.dtype[Any]:
+def row_type(codes: str) -> np.dtype[Any]:
+    """The same row as numpy has it: its fields are called 0, 1, ..."""
     import numpy as np
 
     return np.dtype([(str(index), _DTYPES[code]) for index, code in enumerate(codes)])

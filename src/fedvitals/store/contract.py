@@ -65,6 +65,20 @@ def participation(client: str, attempt: int, round: int = 0, **more: Any) -> Par
     return begun._replace(**more)
 
 
+def columns_are(columns: dict[str, Any], records: Sequence[Participation]) -> bool:
+    """Whether each column holds what the records do: numbers as near as an array of its kind can come."""
+    for name in Participation._fields:
+        values = [getattr(record, name) for record in records]
+        column = columns[name]
+        if column.dtype.kind in "Oi":
+            fits = column.tolist() == values
+        else:
+            fits = np.array_equal(column, np.array(values, dtype=np.float64), equal_nan=True)
+        if not fits:
+            return False
+    return len(columns) == len(Participation._fields)
+
+
 class StoreContract:
     """Subclass it as `TestMyStore(StoreContract)`."""
 
@@ -157,6 +171,7 @@ class StoreContract:
             in_order = sorted(expected.values(), key=lambda record: record.round)
             assert same(reader.participations(), in_order)
             assert same(list(reader.iterate_participations()), list(expected.values()))
+            assert columns_are(reader.participation_columns(), in_order)
             assert reader.clients() == list(dict.fromkeys(record.client for record in records))
             for client in reader.clients():
                 assert same(reader.participations(client=client), [one for one in in_order if one.client == client])
@@ -171,6 +186,8 @@ class StoreContract:
         expected = {one[:2]: one for some in cohorts for one in some.rows()} | {one[:2]: one for one in late}
         with self.written(cohorts[:1], [*cohorts[1:], *late]) as reader:
             assert same(list(reader.iterate_participations()), list(expected.values()))
+            in_order = sorted(expected.values(), key=lambda record: record.round)
+            assert columns_are(reader.participation_columns(), in_order)
 
     @LAW
     @given(st.data())
@@ -256,6 +273,7 @@ class StoreContract:
         with self.written(*batches) as reader:
             expected = [late.get((record.client, record.attempt), record) for record in first]
             assert same(reader.participations(), expected)
+            assert columns_are(reader.participation_columns(), expected)
             assert same(reader.participations(client="c7"), [record for record in expected if record.client == "c7"])
             assert same(reader.participations(round=12), expected[1_200:1_300])
             assert same(reader.spans(), ended[::-1])

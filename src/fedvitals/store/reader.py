@@ -8,12 +8,13 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedvitals.errors import StoreError
 from fedvitals.store import arrays, blocks, packing, rows, status
 from fedvitals.store.arrays import ArrayReader
 from fedvitals.store.blobs import BlobFolder
+from fedvitals.store.column_arrays import kinds_of
 from fedvitals.store.connection import open_reader, unreadable
 from fedvitals.store.journal import BLOBS, DATABASE, database_bytes
 from fedvitals.vocabulary import (
@@ -36,6 +37,9 @@ from fedvitals.vocabulary import (
     TensorStats,
     UpdateBlock,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _UPDATE_FIELDS = "id, round, layout, rows, kept_steps, present, loss_steps, place"
@@ -115,6 +119,18 @@ class SQLiteReader:
     def iterate_participations(self) -> Iterator[Participation]:
         """All of them in the order of arrival, some hundred in memory at a time."""
         return self._of_round(None)
+
+    def participation_columns(self) -> dict[str, NDArray[Any]]:
+        """By field, in the order (round, client's arrival)."""
+        import numpy as np
+
+        kinds = kinds_of(Participation)
+        nothing = tuple(np.empty(0, kind) for kind in kinds)
+        found = self._guarded(blocks.read_arrays(self._connection, blocks.PARTICIPATIONS, kinds[1:]))
+        parts = [nothing, *((np.array(self._clients_of(keys), dtype=object), *fields) for keys, fields in found)]
+        columns = dict(zip(Participation._fields, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+        order = np.argsort(columns["round"], kind="stable")
+        return {name: column[order] for name, column in columns.items()}
 
     def _clients_of(self, keys: Sequence[int]) -> list[str]:
         numbers = [key >> 32 for key in keys]

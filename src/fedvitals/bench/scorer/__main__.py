@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedvitals.bench.scorer import calibration
-from fedvitals.bench.scorer.curriculum import SECOND_MIX, lesson
+from fedvitals.bench.scorer.curriculum import SECOND_MIX, THIRD_MIX, lesson
 from fedvitals.bench.scorer.fitting import KINDS, alarms, names
 from fedvitals.bench.scorer.kinds import ALARMS
 from fedvitals.bench.scorer.lessons import Learnt, learnt
@@ -35,11 +35,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--lessons", type=Path, default=Path(".fedvitals-lessons"), help="where lessons are kept")
     parser.add_argument("--first", type=int, default=1050, help="how many lessons of the first mix")
     parser.add_argument("--second", type=int, default=300, help="how many of the second")
+    parser.add_argument("--third", type=int, default=300, help="how many of the third")
     parser.add_argument("--write", type=Path, default=SCORER, help="the file to write")
     args = parser.parse_args(words)
     logging.disable(logging.WARNING)
     began = time.perf_counter()
-    numbers = [*range(0, 4 * args.first, 4), *range(SECOND_MIX, SECOND_MIX + 2 * args.second, 2)]
+    numbers = [
+        *range(0, 4 * args.first, 4),
+        *range(SECOND_MIX, SECOND_MIX + 2 * args.second, 2),
+        *range(THIRD_MIX, THIRD_MIX + 2 * args.third, 2),
+    ]
     lessons = [
         found
         for number in numbers

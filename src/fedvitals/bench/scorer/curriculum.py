@@ -17,6 +17,7 @@ from fedvitals.bench.scorer.kinds import HALVES, KINDS
 
 FAMILIES = ("digits", "digits_cnn", "synthetic", "mnist_mlp", "mnist_cnn", "shakespeare")
 SECOND_MIX = 100_000  # numbers from here on are drawn from the second mix
+THIRD_MIX = 200_000  # and from here on from the third
 NATURAL_CLIENTS = 110  # of a subset of a data set with clients of its own
 FLAT_ROWS = {10: 1200, 14: 1200, 20: 2400, 30: 3000, 50: 5000, 100: 8000}  # of MNIST, by the number of clients
 
@@ -43,6 +44,12 @@ SECOND = Mix(  # more faults, more of them from the first round on
     0.12,
     (0, 0, 5),
 )
+THIRD = Mix(  # pictures and texts, most of them with clients of their own: slow to train, and unlike the rest
+    (0, 2, 0, 0, 4, 2),
+    (2, 2, 2.5, 2.5, 3, 3.5, 3.5, 1.5, 1.5, 1.5, 1, 0.7, 0.5, 0.5, 0.5, 0.3, 0.3),
+    0.4,
+    (0, 5, 5),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ def lesson(number: int, data: Path, subsets: Path) -> Lesson:
     """The training of this number. `data` holds the real data sets, `subsets` is where parts of them are kept."""
     if number % 2:
         raise ValueError(f"{number} is odd: odd numbers are kept for the final measurement")
-    mix = FIRST if number < SECOND_MIX else SECOND
+    mix = FIRST if number < SECOND_MIX else SECOND if number < THIRD_MIX else THIRD
     draw = random.Random(number)  # noqa: S311  (no secret: the same number must give the same lesson)
     family = draw.choices(FAMILIES, mix.families)[0]
     rounds = draw.choice([16, 20, 20, 24])

@@ -25,12 +25,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.robust import median, spread, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.timing.spent import round_medians
 from fedvitals.diagnose.trends import change
 from fedvitals.diagnose.writing import see_client, size, times, write
+from fedvitals.store.table import Bools, Floats
 from fedvitals.vocabulary import Finding, Grade, Severity
 
 FACTOR = math.log(2)  # half or twice: less than that codecs do by themselves

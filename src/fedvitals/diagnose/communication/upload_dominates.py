@@ -24,12 +24,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.timing.spent import TRANSFERS, Spent, held, least_marks, others, spent
 from fedvitals.diagnose.writing import between, seconds, see_client, share, size, times, write
+from fedvitals.store.table import Bools
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST = 0.5  # what takes more than half dominates

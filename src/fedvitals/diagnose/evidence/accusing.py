@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.course import course
 from fedvitals.diagnose.evidence.measures import NAMES
 from fedvitals.diagnose.evidence.suspicion import Suspicion, suspicions
 from fedvitals.diagnose.rule import Rule, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import see_client, write
+from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 SCORED_CODES = frozenset({"FL505", "FL506", "FL507", "FL601", "FL602", "FL603", "FL607", "FL608"})

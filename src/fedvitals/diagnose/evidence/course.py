@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import NORM, Chart, Floats, Ints, Singles, Updates
+from fedvitals.diagnose.chart import NORM, Chart, Singles, Updates
 from fedvitals.diagnose.evidence.measures import (
     COHORT,
     NAMES,
@@ -29,6 +29,7 @@ from fedvitals.diagnose.evidence.measures import (
     unit,
 )
 from fedvitals.diagnose.robust import TO_SIGMA
+from fedvitals.store.table import Floats, Ints
 
 WAYS = ("now", "lately", "ever", "change", "change_lately", "away", "moved")
 CONTEXT = ("cohort", "past", "agreement", "sickness", "wild", "learnt", "classes")

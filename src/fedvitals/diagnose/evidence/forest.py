@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedvitals.diagnose.chart import Floats
+from fedvitals.store.table import Floats
 
 MOST_LEAVES = 16  # a bit each
 ALL = np.uint16(0xFFFF)

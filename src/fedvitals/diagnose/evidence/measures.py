@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fedvitals.diagnose.chart import MAX, MEAN, MIN, NORM, STD, ZEROS, Chart, Floats, Ints, Updates
+from fedvitals.diagnose.chart import MAX, MEAN, MIN, NORM, STD, ZEROS, Chart, Updates
+from fedvitals.store.table import Floats, Ints
 
 SINGLE = (
     "norm",  # log of the update's norm, less what its number of steps explains

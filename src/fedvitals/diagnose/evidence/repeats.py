@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.course import course
 from fedvitals.diagnose.evidence.measures import NAMES, unit
+from fedvitals.store.table import Ints
 
 NEAR = 5e-4  # 1 - cosine of an update and its copy with noise of 3% of its norm
 NORMS_APART = 0.03

@@ -13,10 +13,11 @@ from functools import cache
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints, Singles
+from fedvitals.diagnose.chart import Chart, Singles
 from fedvitals.diagnose.evidence.course import FEATURES, WAYS, Course, course
 from fedvitals.diagnose.evidence.forest import Scorers, load
 from fedvitals.diagnose.evidence.measures import NAMES
+from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import Grade
 
 CLOCKS = 3

@@ -24,11 +24,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.failures.kinds import Kind, of_clients
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.words import listed, ranges
 from fedvitals.diagnose.writing import seconds, see_client, share, times, write
+from fedvitals.store.table import Bools, Ints
 from fedvitals.vocabulary import CLIENT_PHASES, Action, Finding, Outcome, Severity
 
 WAIT = CLIENT_PHASES.index("wait")

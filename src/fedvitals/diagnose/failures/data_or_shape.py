@@ -109,12 +109,11 @@ def _rows_of(chart: Chart, names: list[str]) -> str:
 
 def _other_layers(chart: Chart) -> Iterator[Finding]:
     table = chart.participations
-    known = table.layout[table.layout >= 0]
-    if not len(known) or chart.updates is None:
+    if chart.updates is None:
         return
     usual = chart.updates.layout
     for other in (layout for layout in chart.layouts if layout.id != usual.id):
-        rows = np.flatnonzero(table.layout == other.id)
+        rows = np.flatnonzero(chart.update_layouts == other.id)
         if not len(rows):
             continue
         names = chart.names(np.unique(table.client[rows]))

@@ -25,11 +25,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import RATE, Streak, streaks
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import see_client, share, times, write
+from fedvitals.store.table import Ints
 from fedvitals.vocabulary import Finding, Grade, Outcome, Severity
 
 MISSING = (Outcome.FAILED.value, Outcome.DROPPED.value, Outcome.LATE.value)

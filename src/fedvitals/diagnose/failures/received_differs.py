@@ -24,10 +24,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.words import listed, ranges
 from fedvitals.diagnose.writing import see_client, times, write
+from fedvitals.store.table import Bools, Ints
 from fedvitals.vocabulary import Finding, Severity
 
 

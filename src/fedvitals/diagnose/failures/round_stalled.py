@@ -24,11 +24,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.robust import median, spread, threshold
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.words import ranges
 from fedvitals.diagnose.writing import seconds, times, write
+from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Round, Severity, Status
 
 RATE = 0.01

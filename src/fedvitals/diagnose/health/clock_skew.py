@@ -23,10 +23,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.writing import seconds, write
+from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Finding, Severity
 
 LEAST_S = 1.0  # what a log shows

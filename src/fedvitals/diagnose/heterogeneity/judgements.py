@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
+from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Evaluation
 
 

@@ -25,9 +25,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.writing import short, write
+from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 CLIENTS, TIMES = 4, 3  # seen so often, at least

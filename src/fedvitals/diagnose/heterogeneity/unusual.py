@@ -22,13 +22,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import beside, in_words
 from fedvitals.diagnose.evidence.course import course
 from fedvitals.diagnose.evidence.suspicion import suspicions
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import see_client, write
+from fedvitals.store.table import Ints
 from fedvitals.vocabulary import Finding, Severity
 
 TOLD_BY = ("cosine", "norm", "first_loss")

@@ -21,10 +21,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.writing import see_client, times, write
+from fedvitals.store.table import Bools
 from fedvitals.vocabulary import Action, Finding, Severity
 
 NOTHING = 1e-7  # of the cohort's median norm: below the rounding of float32

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Floats, Ints
 from fedvitals.diagnose.learning.cohorts import row_medians
 from fedvitals.diagnose.robust import TO_SIGMA
+from fedvitals.store.table import Floats, Ints
 
 LEAST_BEFORE, LEAST_AFTER = 2, 3  # participations on each side of a split
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.robust import TO_SIGMA
+from fedvitals.store.table import Bools, Floats, Ints
 
 SICK = 1.5  # the cohort's median loss, as a multiple of its least so far, from which on nobody is accused
 UNWELL = 1.15  # and the same after an update that outweighed all others was averaged in

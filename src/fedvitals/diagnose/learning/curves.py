@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.cohorts import received_losses
 from fedvitals.diagnose.robust import TO_SIGMA, median
 from fedvitals.diagnose.rule import CannotSee
+from fedvitals.store.table import Floats, Ints
 
 MOST_COMPARED = 300  # values of a series that are compared with each other, pair by pair
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats
+from fedvitals.diagnose.chart import Chart
+from fedvitals.store.table import Bools, Floats
 from fedvitals.vocabulary import Layer, Layout
 
 MOST_TAKEN = 10_000  # participations that are enough for a median

@@ -24,9 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.writing import short, write
+from fedvitals.store.table import Bools, Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST_FIT = 0.5  # share of the participations that a batch size read off their steps must explain

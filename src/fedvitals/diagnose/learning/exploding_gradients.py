@@ -23,12 +23,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.depths import Depths, depths
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.writing import factor, short, write
+from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 GROWS = 100.0  # times the norm of the first rounds

@@ -24,12 +24,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.learning.cohorts import well
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import see_client, write
+from fedvitals.store.table import Bools, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST_MOVE = 0.8  # share of the others whose layer must move before one that stands still is a single client's fault

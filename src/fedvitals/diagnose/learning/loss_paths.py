@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.rates import step_losses
+from fedvitals.store.table import Floats, Ints
 
 BEFORE = 4  # participations that say what is usual
 LEAST_BEFORE = 2

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
 from fedvitals.diagnose.learning.changes import changes
 from fedvitals.diagnose.learning.cohorts import in_order, row_medians, well
@@ -39,6 +39,7 @@ from fedvitals.diagnose.learning.rates import early_jumps, loss_jumps, rates
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.writing import factor, see_client, short, write
+from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run

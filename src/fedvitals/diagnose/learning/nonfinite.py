@@ -26,12 +26,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.learning.curves import evaluated
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.words import listed, ranges
 from fedvitals.diagnose.writing import write
+from fedvitals.store.table import Bools, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST_APART = 20  # culprits up to which each has a finding of its own

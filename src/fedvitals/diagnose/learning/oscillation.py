@@ -24,10 +24,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.writing import short, write
+from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 8  # rounds

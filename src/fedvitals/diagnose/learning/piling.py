@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.cohorts import received_losses
 from fedvitals.diagnose.learning.rates import loss_jumps, rates
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.writing import factor, short
+from fedvitals.store.table import Floats
 from fedvitals.vocabulary import JSONObject
 
 LEAST_STEPS = 4  # of plain SGD that would reach at most lr * steps * gradient, piled 2.5 times that

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
 from fedvitals.diagnose.learning.cohorts import against_cohort, finite_update, received_losses, well
 from fedvitals.diagnose.learning.curves import learning_curve
@@ -46,6 +46,7 @@ from fedvitals.diagnose.learning.rates import (
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.writing import factor, see_client, short, write
+from fedvitals.store.table import Bools, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run

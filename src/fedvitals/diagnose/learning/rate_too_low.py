@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
 from fedvitals.diagnose.learning.cohorts import received_losses, round_medians, well
 from fedvitals.diagnose.learning.curves import learning_curve
@@ -35,6 +35,7 @@ from fedvitals.diagnose.learning.rates import blamed, rates
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.writing import factor, see_client, short, write
+from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.cohorts import (
     against_cohort,
     finite_update,
@@ -22,6 +22,7 @@ from fedvitals.diagnose.learning.cohorts import (
     spread_of,
 )
 from fedvitals.diagnose.robust import median
+from fedvitals.store.table import Bools, Floats
 
 NEARLY_NONE = 0.2  # of the loss that the run began with: below it, how a loss moves is the luck of the batch
 

@@ -22,9 +22,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.writing import times, write
+from fedvitals.store.table import Bools
 from fedvitals.vocabulary import Finding, Level, Severity
 
 MOST_NAMED = 20

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import RATE, streaks, tail
 from fedvitals.diagnose.resources.process_memory import (
     APART,
@@ -41,6 +41,7 @@ from fedvitals.diagnose.robust import slope
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.trends import trend
 from fedvitals.diagnose.writing import see_client, size, times, write
+from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 STEPS = (4e6, 1e6)  # bytes: above what a heap grows by when it grows at all

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
+from fedvitals.store.table import Bools, Floats, Ints
 
 APART = ("remote", "flower")  # executors that give a client a process of its own
 

@@ -26,11 +26,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.trends import change
 from fedvitals.diagnose.writing import seconds, share, times, write
+from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Finding, Grade, Severity
 
 MOST = 0.5  # what takes more than half dominates

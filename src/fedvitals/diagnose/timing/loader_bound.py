@@ -23,11 +23,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.timing.spent import LOAD, held, least_marks, others, spent
 from fedvitals.diagnose.writing import between, seconds, see_client, share, times, write
+from fedvitals.store.table import Bools, Floats
 from fedvitals.vocabulary import Finding, Grade, Severity
 
 MOST = 0.5  # what takes more than half binds

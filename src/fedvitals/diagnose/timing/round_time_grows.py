@@ -24,11 +24,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.trends import Trend, change, trend
 from fedvitals.diagnose.writing import seconds, share, write
+from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Finding, Grade, Severity
 
 LEAST_ROUNDS = 9  # besides the first: below that halves say nothing

@@ -7,9 +7,10 @@ from itertools import combinations
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Bools, Chart, Floats, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import LEAST_MARKS, Streak
 from fedvitals.diagnose.robust import Numbers
+from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome
 
 LOAD, TRAIN, WAIT = (CLIENT_PHASES.index(name) for name in ("load", "train", "wait"))

@@ -29,12 +29,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Floats
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.robust import median, spread, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.timing.spent import held, least_marks, others, slowness, spent
 from fedvitals.diagnose.writing import between, seconds, see_client, times, write
+from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FACTORS = (2.0, 3.0, 5.0)  # slow, in noise of growing height; at twice the time the others idle for half of it

@@ -21,10 +21,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart, Ints
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.timing.spent import Spent, spent
 from fedvitals.diagnose.writing import seconds, share, times, write
+from fedvitals.store.table import Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST = 0.5  # what takes more than half dominates

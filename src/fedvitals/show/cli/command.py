@@ -12,7 +12,18 @@ from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 
 from fedvitals.errors import EXIT_BAD_INPUT
 
-NAMES = ("demo", "run", "runs", "show", "doctor", "explain", "gc", "bench", "completion")  # in the order of the help
+NAMES = (
+    "demo",
+    "run",
+    "runs",
+    "show",
+    "doctor",
+    "explain",
+    "profile",
+    "gc",
+    "bench",
+    "completion",
+)  # in the order of the help
 
 
 @runtime_checkable

@@ -1,0 +1,85 @@
+"""Bytes: what the clients' messages would take uncompressed and what they took, each way, by client and by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedvitals.profile.timeline import Timeline
+from fedvitals.store.table import Floats
+from fedvitals.vocabulary import CLIENT_PHASES, Layout
+
+_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}  # others: 1
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One direction, over the run or of one client."""
+
+    raw_bytes: float | None
+    wire_bytes: float | None
+    ratio: float | None  # raw over wire
+    seconds: float | None  # that the transfers took
+    bytes_per_s: float | None  # over the wire, where transfers were timed
+
+
+@dataclass(frozen=True, slots=True)
+class LayerBytes:
+    """One layer of the model, uncompressed."""
+
+    name: str
+    bytes: int
+    ratio: float  # of the whole model
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Of the whole run."""
+
+    up: Way
+    down: Way
+    clients: tuple[tuple[str, Way, Way], ...]  # name, up, down
+    layers: tuple[LayerBytes, ...]  # of the layout that is used most
+
+
+def communication(timeline: Timeline, layouts: Sequence[Layout]) -> Communication:
+    table, count = timeline.participations, len(timeline.clients)
+
+    def ways(direction: str, phase: str) -> tuple[Way, list[Way]]:
+        raw, wire = getattr(table, f"raw_bytes_{direction}"), getattr(table, f"wire_bytes_{direction}")
+        seconds = table.phases_s[:, CLIENT_PHASES.index(phase)]
+        timed = np.where(np.isnan(seconds), np.nan, wire)  # bytes whose time is known
+        columns = [_sums(column, table.client, count) for column in (raw, wire, seconds, timed)]
+        whole = _way(*(_sum(column) for column in columns))
+        return whole, [_way(*values) for values in zip(*columns, strict=True)]
+
+    (up, ups), (down, downs) = ways("up", "upload"), ways("down", "download")
+    return Communication(
+        up, down, tuple(zip(timeline.clients, ups, downs, strict=True)), _layers(layouts[0]) if layouts else ()
+    )
+
+
+def _sums(column: Floats, client: np.ndarray, count: int) -> list[float | None]:
+    """A sum a client; None where none is known."""
+    known = ~np.isnan(column)
+    sums = np.bincount(client[known], weights=column[known], minlength=count)
+    seen = np.bincount(client[known], minlength=count)
+    return [float(total) if some else None for total, some in zip(sums, seen, strict=True)]
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _way(raw: float | None, wire: float | None, seconds: float | None, timed: float | None) -> Way:
+    ratio = raw / wire if raw is not None and wire else None
+    return Way(raw, wire, ratio, seconds, timed / seconds if timed is not None and seconds else None)
+
+
+def _layers(layout: Layout) -> tuple[LayerBytes, ...]:
+    sizes = [layer.size * _BYTES.get(layer.dtype.removeprefix("torch."), 1) for layer in layout.layers]
+    whole = max(sum(sizes), 1)
+    return tuple(LayerBytes(layer.name, size, size / whole) for layer, size in zip(layout.layers, sizes, strict=True))

@@ -1,0 +1,117 @@
+"""How a client's work divides into phases, one after the other.
+
+Spans say when a phase was. Of the others only the sum is known (a loader's time is counted batch by batch): they are
+laid, in the order in which they usually come, into the time that the spans leave. What is told to be longer than the
+time there was is shortened; what nothing explains is `unexplained`, or training where no training was timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fedvitals.profile.path import UNEXPLAINED, Path
+from fedvitals.profile.timeline import Stretch, Timeline, Works, overlapping
+from fedvitals.store.table import Floats, Ints
+from fedvitals.vocabulary import CLIENT_PHASES, PHASES
+
+ALL = (*PHASES, UNEXPLAINED)
+USUAL = ("download", "decode", "load", "train", "evaluate", "encode", "upload", "other", "wait")
+_ORDER = [CLIENT_PHASES.index(phase) for phase in USUAL]
+_COLUMNS = [ALL.index(phase) for phase in (*USUAL, UNEXPLAINED)]
+_TRAIN = USUAL.index("train")
+
+
+def path_phases(timeline: Timeline, path: Path) -> Floats:
+    """Seconds of each piece of the path in each of ALL phases: its rows add up to the pieces' lengths."""
+    found = np.zeros((len(path.pieces), len(ALL)))
+    working = np.flatnonzero(path.work >= 0)
+    for place, piece in enumerate(path.pieces):
+        if piece.work < 0:
+            found[place, ALL.index(piece.phase)] = (piece.end_ns - piece.start_ns) / 1e9
+    spanned = _with_spans(timeline, path.work[working])
+    plain = working[~spanned]
+    found[np.ix_(plain, _COLUMNS)] = _plain(timeline.works, path, plain) / 1e9
+    for place in working[spanned]:
+        piece = path.pieces[place]
+        for one in overlapping(phases_of(timeline, piece.work), piece.start_ns, piece.end_ns):
+            found[place, ALL.index(one.phase)] += (one.end_ns - one.start_ns) / 1e9
+    return found
+
+
+def _with_spans(timeline: Timeline, rows: Ints) -> np.ndarray:
+    works, own = timeline.works, timeline.own
+    if not own:
+        return np.zeros(len(rows), dtype=bool)
+    keys = zip(works.client[rows].tolist(), works.attempt[rows].tolist(), strict=True)
+    return np.array([key in own for key in keys], dtype=bool)
+
+
+def _plain(works: Works, path: Path, places: Ints) -> Floats:
+    """Nanoseconds of these pieces in the USUAL phases and unexplained, where a client made no spans."""
+    rows = path.work[places]
+    start = works.start_ns[rows]
+    lengths = _lengths(
+        works.phases_s[rows] * 1e9, works.end_ns[rows] - start, works.timed[rows] | ~works.finished[rows]
+    )
+    ends = np.cumsum(lengths, axis=1)
+    begins = ends - lengths
+    low, high = (path.start_ns[places] - start)[:, None], (path.end_ns[places] - start)[:, None]
+    inside: Floats = np.maximum(np.minimum(ends, high) - np.maximum(begins, low), 0.0)
+    missing = (high - low)[:, 0] - inside.sum(axis=1)  # what rounding to whole nanoseconds has lost
+    inside[:, -1] += np.maximum(missing, 0.0)
+    return inside
+
+
+def _lengths(told: Floats, room: Ints, timed: np.ndarray) -> Floats:
+    """[works, USUAL and unexplained]: nanoseconds that fill the room."""
+    phases = told[:, _ORDER]
+    total = phases.sum(axis=1)
+    phases = phases * np.where(total > room, room / np.maximum(total, 1e-9), 1.0)[:, None]
+    rest = np.maximum(room - phases.sum(axis=1), 0.0)
+    phases[:, _TRAIN] += np.where(timed, 0.0, rest)
+    return np.concatenate([phases, np.where(timed, rest, 0.0)[:, None]], axis=1)
+
+
+def phases_of(timeline: Timeline, row: int) -> list[Stretch]:
+    """All of one client's work, in order and without a hole."""
+    works = timeline.works
+    start, end, client = int(works.start_ns[row]), int(works.end_ns[row]), int(works.client[row])
+    spans = timeline.own.get((client, int(works.attempt[row])), ())
+    inside = list(overlapping(spans, start, end)) if spans else []
+    left = works.phases_s[row] * 1e9
+    for one in inside:
+        if one.phase in CLIENT_PHASES:
+            left[CLIENT_PHASES.index(one.phase)] -= one.end_ns - one.start_ns
+    holes = list(_holes(inside, start, end))
+    room = np.array([sum(stop - begin for begin, stop in holes)])
+    guessed = bool(works.finished[row]) and not works.timed[row] and not any(one.phase == "train" for one in inside)
+    lengths = _lengths(np.maximum(left, 0.0)[None], room, np.array([not guessed]))[0]
+    return sorted([*inside, *_poured(holes, lengths, client)])
+
+
+def _holes(stretches: Sequence[Stretch], start: int, end: int) -> Iterator[tuple[int, int]]:
+    edge = start
+    for one in stretches:
+        if one.start_ns > edge:
+            yield edge, one.start_ns
+        edge = max(edge, one.end_ns)
+    if edge < end:
+        yield edge, end
+
+
+def _poured(holes: Sequence[tuple[int, int]], lengths: Floats, client: int) -> Iterator[Stretch]:
+    """The phases, one after the other, poured into the holes; the last one fills what rounding leaves."""
+    there = [(ALL[_COLUMNS[place]], float(length)) for place, length in enumerate(lengths) if length >= 1.0]
+    names, ends = [name for name, _ in there] or [UNEXPLAINED], np.cumsum([length for _, length in there])
+    poured = 0
+    for begin, stop in holes:
+        edge = begin
+        for place, name in enumerate(names):
+            last = place == len(names) - 1
+            until = stop if last else min(begin + max(round(float(ends[place])) - poured, 0), stop)
+            if until > edge:
+                yield Stretch(edge, until, name, client)
+                edge = until
+        poured += stop - begin

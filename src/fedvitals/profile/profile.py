@@ -1,0 +1,89 @@
+"""A run in the store -> its profile: where the time and the bytes went, who was waited for, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedvitals.profile.alone import alone_s
+from fedvitals.profile.clients import ClientProfile, client_profiles
+from fedvitals.profile.communication import Communication, communication
+from fedvitals.profile.learning import best_accuracy
+from fedvitals.profile.path import UNEXPLAINED, Path, critical_path
+from fedvitals.profile.phases import path_phases
+from fedvitals.profile.rounds import RoundProfile, by_phase, round_profiles
+from fedvitals.profile.timeline import Timeline, Works, read_timeline
+from fedvitals.profile.verdict import Bottleneck, bottleneck
+from fedvitals.store.protocol import RunReader
+from fedvitals.store.table import Floats, ParticipationTable
+from fedvitals.vocabulary import Evaluation, Run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """One run at one instant. Everything is in seconds and bytes."""
+
+    run: Run
+    wall_s: float
+    breakdown_s: Mapping[str, float]  # by phase, on the critical path; they add up to the wall time
+    bottleneck: Bottleneck | None
+    rounds: tuple[RoundProfile, ...]
+    clients: tuple[ClientProfile, ...]
+    communication: Communication
+    evaluations: tuple[Evaluation, ...]  # of the global model
+    best_accuracy: float | None
+    notes: tuple[str, ...]  # what is missing or did not fit
+    timeline: Timeline
+    path: Path
+    path_phases: Floats  # [pieces of the path, phases]
+
+    @property
+    def unexplained_ratio(self) -> float:
+        return self.breakdown_s["unexplained"] / self.wall_s if self.wall_s > 0 else 0.0
+
+
+def profile_of(reader: RunReader) -> Profile:
+    """The run as it is now."""
+    timeline = read_timeline(reader)
+    path = critical_path(timeline)
+    phases = path_phases(timeline, path)
+    alone = alone_s(timeline.works)
+    judged = tuple(one for one in reader.evaluations() if one.client is None)
+    spans = tuple(span for span in reader.spans() if span.client is None)
+    return Profile(
+        run=timeline.run,
+        wall_s=timeline.end_ns / 1e9,
+        breakdown_s=by_phase(phases),
+        bottleneck=bottleneck(timeline, path, phases, spans),
+        rounds=round_profiles(timeline, path, phases, alone),
+        clients=client_profiles(timeline, path, alone),
+        communication=communication(timeline, reader.layouts()),
+        evaluations=judged,
+        best_accuracy=best_accuracy(judged),
+        notes=timeline.notes,
+        timeline=timeline,
+        path=path,
+        path_phases=phases,
+    )
+
+
+def nothing_profiled(run: Run, reason: str) -> Profile:
+    """Of a run that cannot be read: empty, and it says why."""
+    table = ParticipationTable.empty()
+    timeline = Timeline(run, (), (), table, Works.of(table, 0), (), (), {}, 0, (reason,))
+    path = Path.of(())
+    return Profile(
+        run=run,
+        wall_s=0.0,
+        breakdown_s={UNEXPLAINED: 0.0},
+        bottleneck=None,
+        rounds=(),
+        clients=(),
+        communication=communication(timeline, ()),
+        evaluations=(),
+        best_accuracy=None,
+        notes=(reason,),
+        timeline=timeline,
+        path=path,
+        path_phases=path_phases(timeline, path),
+    )

@@ -1,0 +1,236 @@
+"""A run in the store -> what was going on at each instant: the server's spans and the clients' stretches of work.
+
+Everything is in nanoseconds since the run's start. What does not fit (a span that never ended, a clock that jumped) is
+brought inside the run, and said in `notes`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from fedvitals.store.protocol import RunReader
+from fedvitals.store.table import Bools, Floats, Ints, ParticipationTable, read_table
+from fedvitals.vocabulary import CLIENT_PHASES, PHASES, Outcome, Round, Run, Span
+
+NOBODY = -1
+SOFT = ("wait", "other")  # a server that waits, or does something of its own, while clients work: the clients' time
+_TRAIN = CLIENT_PHASES.index("train")
+
+
+class Stretch(NamedTuple):
+    """One thing that went on for some time. `client` counts into the timeline's clients; NOBODY is the server."""
+
+    start_ns: int
+    end_ns: int
+    phase: str
+    client: int = NOBODY
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Works:
+    """Stretches of clients' work, one a participation; those trained as one batch are one, and nobody's."""
+
+    start_ns: Ints
+    end_ns: Ints
+    client: Ints
+    attempt: Ints
+    round: Ints
+    phases_s: Floats  # [works, CLIENT_PHASES], as told; what was told of no time is 0
+    timed: Bools  # its training was timed; of the others what no phase explains counts as training
+    finished: Bools
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @staticmethod
+    def of(table: ParticipationTable, end_ns: int) -> Works:
+        """Of all participations, cut to the run."""
+        start = np.clip(table.start_ns, 0, end_ns)
+        end = np.clip(np.maximum(table.end_ns, table.start_ns), 0, end_ns)
+        phases = np.maximum(np.nan_to_num(table.phases_s, posinf=0.0), 0.0)
+        timed = ~np.isnan(table.phases_s[:, _TRAIN])
+        done = np.isin(table.outcome, (Outcome.USED, Outcome.LATE, Outcome.REJECTED))
+        alone = np.flatnonzero(~table.attributed)
+        batched, places = _batches(table, start, end)
+        rows = np.concatenate([alone, batched[places]])
+        shared = np.add.reduceat(phases[batched], places, axis=0) if len(places) else phases[:0]
+        return Works(
+            start_ns=start[rows],
+            end_ns=end[rows],
+            client=np.concatenate([table.client[alone], np.full(len(places), NOBODY)]),
+            attempt=table.attempt[rows],
+            round=table.round[rows],
+            phases_s=np.concatenate([phases[alone], shared]),
+            timed=timed[rows],
+            finished=done[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """One run."""
+
+    run: Run
+    clients: tuple[str, ...]
+    rounds: tuple[Round, ...]  # each with an end
+    participations: ParticipationTable
+    works: Works
+    server: tuple[Stretch, ...]  # apart from each other, in order
+    soft: tuple[Stretch, ...]  # likewise; where a client works the time is the client's
+    own: Mapping[tuple[int, int], tuple[Stretch, ...]]  # a client's spans, by client and attempt; likewise
+    end_ns: int
+    notes: tuple[str, ...] = ()
+
+    def name(self, client: int) -> str | None:
+        return None if client == NOBODY else self.clients[client]
+
+
+def read_timeline(reader: RunReader) -> Timeline:
+    """The run as it is now."""
+    run, spans = reader.run(), reader.spans()
+    clients, table = read_table(reader)
+    rounds = reader.rounds()
+    end_ns = _end(run, rounds, table, spans)
+    notes = list(_oddities(run, rounds, table, spans, end_ns))
+    ended = _ended(rounds, end_ns)
+    closed = [_closed(span, ended, end_ns) for span in spans]
+    server = [span for span in closed if span.client is None]
+    return Timeline(
+        run=run,
+        clients=clients,
+        rounds=ended,
+        participations=table,
+        works=Works.of(table, end_ns),
+        server=flattened(_stretch(span) for span in server if span.name in PHASES and span.name not in SOFT),
+        soft=flattened(_stretch(span) for span in server if span.name not in PHASES or span.name in SOFT),
+        own=_own(closed, clients),
+        end_ns=end_ns,
+        notes=tuple(notes),
+    )
+
+
+def _end(run: Run, rounds: Sequence[Round], table: ParticipationTable, spans: Sequence[Span]) -> int:
+    """When the run ended; of one that goes on or was cut off, the last instant that anything tells of."""
+    if run.ended_ns is not None:
+        return max(run.ended_ns, 0)
+    told = [0, *(one.end_ns or one.start_ns for one in rounds), *(span.end_ns or span.start_ns for span in spans)]
+    return int(max(max(told), int(table.end_ns.max(initial=0))))
+
+
+def _ended(rounds: Sequence[Round], end_ns: int) -> tuple[Round, ...]:
+    """In order, inside the run; one that never ended lasts until the next began."""
+    found = []
+    ordered = sorted(rounds, key=lambda one: one.start_ns)
+    for place, one in enumerate(ordered):
+        following = ordered[place + 1].start_ns if place + 1 < len(ordered) else end_ns
+        last = following if one.end_ns is None else one.end_ns
+        start = min(max(one.start_ns, 0), end_ns)
+        found.append(one._replace(start_ns=start, end_ns=max(min(last, end_ns), start)))
+    return tuple(found)
+
+
+def _closed(span: Span, rounds: Sequence[Round], end_ns: int) -> Span:
+    if span.end_ns is not None:
+        return span
+    lasts = [one.end_ns for one in rounds if one.number == span.round and one.end_ns is not None]
+    return span._replace(end_ns=max([*lasts, span.start_ns]) if lasts else end_ns)
+
+
+def _stretch(span: Span, client: int = NOBODY) -> Stretch:
+    phase = span.name if span.name in PHASES else "other"
+    start = max(span.start_ns, 0)
+    return Stretch(start, max(span.end_ns or start, start), phase, client)
+
+
+def flattened(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    """So that each instant has one: of those that overlap the one that began last, which is the innermost."""
+    waiting = sorted(
+        (one for one in stretches if one.end_ns > one.start_ns), key=lambda one: (one.start_ns, -one.end_ns)
+    )
+    if all(one.end_ns <= following.start_ns for one, following in pairwise(waiting)):
+        return tuple(waiting)
+    found: list[Stretch] = []
+    stack: list[Stretch] = []
+    instant = 0
+    for one in [*waiting, None]:
+        until = one.start_ns if one is not None else max((s.end_ns for s in stack), default=0)
+        while stack and instant < until:
+            top = stack[-1]
+            if top.end_ns <= instant:
+                stack.pop()
+                continue
+            stop = min(top.end_ns, until)
+            found.append(top._replace(start_ns=max(instant, top.start_ns), end_ns=stop))
+            instant = stop
+        if one is not None:
+            instant = one.start_ns
+            stack.append(one)
+    return tuple(found)
+
+
+def overlapping(stretches: Sequence[Stretch], start: int, end: int) -> Iterator[Stretch]:
+    """Those parts of stretches, which are in order and apart, that lie between."""
+    first = bisect_right(stretches, start, key=lambda one: one.end_ns)
+    for place in range(first, len(stretches)):
+        one = stretches[place]
+        if one.start_ns >= end:
+            return
+        yield one._replace(start_ns=max(one.start_ns, start), end_ns=min(one.end_ns, end))
+
+
+def _own(spans: Sequence[Span], clients: Sequence[str]) -> dict[tuple[int, int], tuple[Stretch, ...]]:
+    number = {name: place for place, name in enumerate(clients)}
+    found: dict[tuple[int, int], list[Stretch]] = defaultdict(list)
+    for span in spans:
+        if span.client in number and span.attempt is not None and span.name in PHASES:
+            client = number[span.client]
+            found[client, span.attempt].append(_stretch(span, client))
+    return {key: flattened(some) for key, some in found.items()}
+
+
+def _batches(table: ParticipationTable, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """The rows of all batches, those of one beside each other, and where each begins among them. One batch is all that
+    has the same round, number and times."""
+    rows = np.flatnonzero(table.attributed)
+    if not len(rows):
+        return rows, rows
+    keys = np.stack([table.round[rows], table.chunk[rows], start[rows], end[rows]])
+    order = np.lexsort(keys)
+    changes = np.flatnonzero((np.diff(keys[:, order], axis=1) != 0).any(axis=0)) + 1
+    return rows[order], np.concatenate([[0], changes])
+
+
+def _oddities(
+    run: Run, rounds: Sequence[Round], table: ParticipationTable, spans: Sequence[Span], end_ns: int
+) -> Iterable[str]:
+    """What is missing or does not fit, each in a sentence."""
+    if not rounds and not len(table):
+        yield "no round and no client was recorded: there is nothing to profile"
+        return
+    if not len(table):
+        yield "no client was recorded: only the server's phases are known"
+    if not rounds:
+        yield "no rounds were recorded: the whole run counts as one"
+    if len(table) and np.isnan(table.phases_s).all() and not any(span.client for span in spans):
+        yield "no phases of clients were recorded: their time counts as training (c.batches and c.phase tell more)"
+    if not any(span.client is None and span.name in PHASES for span in spans):
+        yield 'no phases of the server were recorded: `with rnd.phase("aggregate")` tells how long it aggregates'
+    open_spans = sum(span.end_ns is None for span in spans)
+    if open_spans:
+        yield f"{open_spans} spans never ended; each counts until its round did"
+    back = int(np.sum(table.end_ns < table.start_ns)) + sum((s.end_ns or s.start_ns) < s.start_ns for s in spans)
+    if back:
+        yield f"{back} times a clock went back; those stretches count as nothing"
+    outside = int(np.sum((table.start_ns < 0) | (table.end_ns > end_ns)))
+    if outside:
+        yield f"{outside} participations lie partly outside of the run by their own clocks, and are cut to it"
+    lost = int(np.sum(table.outcome == Outcome.DROPPED))
+    if lost:
+        yield f"{lost} participations never came back"

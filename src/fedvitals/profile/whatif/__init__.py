@@ -1,0 +1,1 @@
+"""A profile to what changes to the run would have done to its time."""

@@ -1,0 +1,21 @@
+"""What a prediction says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One change to the run, and how long it would have taken with it."""
+
+    change: str  # in words: "wait for the first 8 of 10"
+    kind: str  # one word for programs: compress, deadline, first, drop, async, batch, processes, bf16, evaluate
+    predicted_s: float  # the whole run
+    round_s: float  # its median round
+    saves: float  # share of the wall time; negative where it would take longer
+    assumes: tuple[str, ...]
+    job: Mapping[str, Any] | None = None  # the keys of the job that make it ("train.batch_size": 64)
+    unverified: str | None = None  # why the engine cannot make it; None where it can

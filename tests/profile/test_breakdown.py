@@ -1,0 +1,223 @@
+"""Where a run's time went, against schedules whose truth is known."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scripted import a_round, profiled, span, work
+
+from fedvitals.profile.profile import Profile
+from fedvitals.vocabulary import Outcome, Record
+
+
+def _is(profile: Profile, **truth: float) -> None:
+    """The breakdown is this, to the microsecond, and adds up to the wall time."""
+    told = {name: seconds for name, seconds in profile.breakdown_s.items() if seconds > 0}
+    assert told == pytest.approx(truth, abs=1e-6)
+    assert sum(profile.breakdown_s.values()) == pytest.approx(profile.wall_s, abs=1e-6)
+
+
+def test_clients_one_after_the_other_are_all_on_the_path(tmp_path: Path) -> None:
+    """Each with its own phases; what lies between them is unexplained."""
+    records: list[Record] = [
+        a_round(0, 0, 10),
+        span(1, "select", 0, 1),
+        work("a", 1, 4, {"load": 1, "train": 2}),
+        work("b", 4.5, 8, {"download": 0.5, "train": 2, "upload": 1}),
+        span(2, "aggregate", 8, 9),
+        span(3, "evaluate", 9, 10),
+    ]
+    profile = profiled(tmp_path, records, end=10)
+    _is(profile, select=1, load=1, train=4, download=0.5, upload=1, unexplained=0.5, aggregate=1, evaluate=1)
+    assert profile.rounds[0].holder == "b"
+    assert profile.rounds[0].held_s == pytest.approx(3.5)
+    assert {one.client: one.path_s for one in profile.clients} == pytest.approx({"a": 3, "b": 3.5})
+
+
+def test_the_last_of_those_side_by_side_was_waited_for(tmp_path: Path) -> None:
+    """Its phases are the round's; it held the round for as long as it was alone."""
+    records: list[Record] = [
+        a_round(0, 0, 9),
+        work("a", 0, 3, {"download": 1, "train": 1, "upload": 1}),
+        work("slow", 0, 8, {"download": 1, "train": 2, "upload": 5}),
+        work("b", 0, 4, {"download": 1, "train": 2, "upload": 1}),
+        span(1, "aggregate", 8, 9),
+    ]
+    profile = profiled(tmp_path, records, end=9)
+    _is(profile, download=1, train=2, upload=5, aggregate=1)
+    assert profile.rounds[0].holder == "slow"
+    assert profile.rounds[0].held_s == pytest.approx(4)
+
+
+def test_two_workers_make_way_for_the_next(tmp_path: Path) -> None:
+    """The path is that of the worker that ended last, through the clients it trained before."""
+    records: list[Record] = [
+        a_round(0, 0, 10),
+        work("a", 0, 5, {"train": 5}),
+        work("c", 0, 7, {"load": 7, "train": 0}),
+        work("b", 5, 10, {"train": 5}),
+    ]
+    _is(profiled(tmp_path, records, end=10), train=10)
+
+
+def test_inner_spans_count_and_outer_ones_only_outside_of_them(tmp_path: Path) -> None:
+    """Each instant once."""
+    records: list[Record] = [
+        a_round(0, 0, 10),
+        span(1, "aggregate", 0, 10),
+        span(2, "decode", 2, 4),
+        span(3, "decode", 3, 5),
+        span(4, "encode", 6, 7),
+    ]
+    _is(profiled(tmp_path, records, end=10), aggregate=6, decode=3, encode=1)
+
+
+def test_a_server_that_says_it_waits_waits_for_somebody(tmp_path: Path) -> None:
+    """Its waiting is the clients' time; only what nobody worked in is `wait`."""
+    records: list[Record] = [
+        a_round(0, 0, 10),
+        span(1, "wait", 0, 9),
+        work("a", 1, 8, {"train": 6, "upload": 1}),
+        span(2, "aggregate", 9, 10),
+    ]
+    _is(profiled(tmp_path, records, end=10), wait=2, train=6, upload=1, aggregate=1)
+
+
+def test_what_never_ended_lasts_until_its_round_did(tmp_path: Path) -> None:
+    """A run that was killed in its second round still adds up, and says what is missing."""
+    records: list[Record] = [
+        a_round(0, 0, 4),
+        span(1, "aggregate", 3, None, round=0),
+        work("a", 0, 3, {"train": 3}),
+        a_round(1, 4, None),
+        work("a", 4, 6, {"train": 1.5}, round=1, attempt=1),
+    ]
+    profile = profiled(tmp_path, records, end=None)
+    _is(profile, train=4.5, aggregate=1, unexplained=0.5)
+    assert profile.wall_s == pytest.approx(6)
+    assert any("1 spans never ended" in note for note in profile.notes)
+
+
+def test_a_retry_counts_beside_the_attempt_that_failed(tmp_path: Path) -> None:
+    """Both took the run's time."""
+    records: list[Record] = [
+        a_round(0, 0, 6),
+        work("a", 0, 2, {"train": 1, "upload": 1}, outcome=Outcome.FAILED),
+        work("a", 2, 6, {"train": 3, "upload": 1}, attempt=1),
+    ]
+    profile = profiled(tmp_path, records, end=6)
+    _is(profile, train=4, upload=2)
+    assert (profile.clients[0].participations, profile.clients[0].failed) == (2, 1)
+
+
+def test_a_clients_spans_say_when_and_its_sums_fill_the_rest(tmp_path: Path) -> None:
+    """Two spans, and a loader whose time was only counted, between them."""
+    records: list[Record] = [
+        a_round(0, 0, 10),
+        work("a", 0, 10, {"download": 2, "load": 1, "train": 5, "upload": 1}),
+        span(1, "download", 0, 2, client="a", attempt=0),
+        span(2, "upload", 9, 10, client="a", attempt=0),
+    ]
+    _is(profiled(tmp_path, records, end=10), download=2, load=1, train=5, upload=1, unexplained=1)
+
+
+def test_without_phases_a_clients_time_is_training(tmp_path: Path) -> None:
+    """And the profile says that it was not told."""
+    profile = profiled(tmp_path, [a_round(0, 0, 3), work("a", 0, 3)], end=3)
+    _is(profile, train=3)
+    assert any("no phases of clients" in note for note in profile.notes)
+    assert any("no phases of the server" in note for note in profile.notes)
+
+
+def test_who_never_came_back_explains_nothing(tmp_path: Path) -> None:
+    """Waiting that was told of is waiting; the rest nobody knows."""
+    records: list[Record] = [a_round(0, 0, 5), work("a", 0, 5, {"wait": 3}, outcome=Outcome.DROPPED)]
+    profile = profiled(tmp_path, records, end=5)
+    _is(profile, wait=3, unexplained=2)
+    assert any("never came back" in note for note in profile.notes)
+
+
+def test_a_late_client_does_not_hold_the_round_that_left_without_it(tmp_path: Path) -> None:
+    """The server went on when the second had arrived."""
+    records: list[Record] = [
+        a_round(0, 0, 5),
+        work("a", 0, 2, {"train": 2}),
+        work("b", 0, 4, {"train": 3, "upload": 1}),
+        work("late", 0, 9, {"upload": 9, "train": 0}, outcome=Outcome.LATE),
+        span(1, "aggregate", 4, 5),
+        a_round(1, 5, 9),
+        work("a", 5, 9, {"train": 4}, round=1, attempt=1),
+    ]
+    profile = profiled(tmp_path, records, end=9)
+    _is(profile, train=7, upload=1, aggregate=1)
+
+
+def test_clocks_that_jump_are_brought_inside_the_run(tmp_path: Path) -> None:
+    """And named."""
+    records: list[Record] = [
+        a_round(0, 0, 4),
+        work("back", 3, 1, {"train": 1}),
+        work("ahead", 2, 90, {"train": 88}),
+        work("before", -5, 2, {"train": 7}),
+    ]
+    profile = profiled(tmp_path, records, end=4)
+    _is(profile, train=4)
+    assert any("went back" in note for note in profile.notes)
+    assert any("outside of the run" in note for note in profile.notes)
+
+
+def test_an_empty_run_has_nothing_to_profile(tmp_path: Path) -> None:
+    """No round, no client, no time: no bottleneck either, and it says why."""
+    profile = profiled(tmp_path, [], end=0)
+    assert (profile.wall_s, profile.bottleneck) == (0, None)
+    assert profile.notes == ("no round and no client was recorded: there is nothing to profile",)
+
+
+def test_zero_length_rounds_are_rounds(tmp_path: Path) -> None:
+    """They take no time and break nothing."""
+    records: list[Record] = [
+        a_round(0, 1, 1),
+        a_round(1, 1, 3),
+        work("a", 1, 1, {"train": 0}),
+        work("a", 1, 3, attempt=1, round=1),
+    ]
+    profile = profiled(tmp_path, records, end=3)
+    assert [one.wall_s for one in profile.rounds] == pytest.approx([0, 2])
+    _is(profile, unexplained=1, train=2)
+
+
+_instant = st.integers(0, 50).map(lambda tenths: tenths / 10)
+_phase = st.sampled_from(["download", "load", "train", "upload", "wait"])
+_work = st.tuples(_instant, _instant, st.dictionaries(_phase, _instant, max_size=3))
+_span = st.tuples(st.sampled_from(["select", "aggregate", "evaluate", "wait", "other", "own"]), _instant, _instant)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(_work, max_size=8), st.lists(_span, max_size=6), st.lists(st.tuples(_instant, _instant), max_size=3))
+def test_every_instant_belongs_to_exactly_one_phase(
+    works: list[tuple[float, float, dict[str, float]]],
+    spans: list[tuple[str, float, float]],
+    rounds: list[tuple[float, float]],
+) -> None:
+    """Whatever overlaps whatever: the path has no hole, the breakdown adds up, and so does each round's."""
+    records: list[Record] = [
+        *(a_round(number, min(edges), max(edges)) for number, edges in enumerate(rounds)),
+        *(work(f"c{n}", min(a, b), max(a, b), phases) for n, (a, b, phases) in enumerate(works)),
+        *(span(n + 1, name, min(a, b), max(a, b)) for n, (name, a, b) in enumerate(spans)),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        profile = profiled(Path(folder), records, end=5.5)
+    edges = [profile.path.pieces[0].start_ns, *(piece.end_ns for piece in profile.path.pieces)]
+    assert edges[0] == 0
+    assert edges[-1] == profile.timeline.end_ns
+    assert all(piece.start_ns == edge for piece, edge in zip(profile.path.pieces, edges, strict=False))
+    assert all(piece.start_ns < piece.end_ns for piece in profile.path.pieces)
+    assert min(profile.breakdown_s.values()) >= 0
+    assert sum(profile.breakdown_s.values()) == pytest.approx(profile.wall_s, abs=1e-6)
+    apart = [one for one in profile.rounds if one.wall_s > 0]
+    for one in apart:
+        assert sum(one.breakdown_s.values()) == pytest.approx(one.wall_s, abs=1e-6)
