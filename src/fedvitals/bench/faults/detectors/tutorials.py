@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedvitals.diagnose.chart import MAX, MIN, Bools, Chart
+from fedvitals.diagnose.chart import MAX, MIN, Chart
+from fedvitals.store.table import Bools
 
 EXPLODING = 100.0
 VANISHING = 1e-7
