@@ -58,12 +58,13 @@ class Works:
         timed = ~np.isnan(table.phases_s[:, _TRAIN])
         done = np.isin(table.outcome, (Outcome.USED, Outcome.LATE, Outcome.REJECTED))
         alone = np.flatnonzero(~table.attributed)
-        batched, places = _batches(table, start, end)
+        batched, places = _batches(table, start)
         rows = np.concatenate([alone, batched[places]])
         shared = np.add.reduceat(phases[batched], places, axis=0) if len(places) else phases[:0]
+        last = np.maximum.reduceat(end[batched], places) if len(places) else end[:0]  # a slow device may end later
         return Works(
             start_ns=start[rows],
-            end_ns=end[rows],
+            end_ns=np.concatenate([end[alone], last]),
             client=np.concatenate([table.client[alone], np.full(len(places), NOBODY)]),
             attempt=table.attempt[rows],
             round=table.round[rows],
@@ -195,13 +196,13 @@ def _own(spans: Sequence[Span], clients: Sequence[str]) -> dict[tuple[int, int],
     return {key: flattened(some) for key, some in found.items()}
 
 
-def _batches(table: ParticipationTable, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+def _batches(table: ParticipationTable, start: Ints) -> tuple[Ints, Ints]:
     """The rows of all batches, those of one beside each other, and where each begins among them. One batch is all that
     has the same round, number and times."""
     rows = np.flatnonzero(table.attributed)
     if not len(rows):
         return rows, rows
-    keys = np.stack([table.round[rows], table.chunk[rows], start[rows], end[rows]])
+    keys = np.stack([table.round[rows], table.chunk[rows], start[rows]])
     order = np.lexsort(keys)
     changes = np.flatnonzero((np.diff(keys[:, order], axis=1) != 0).any(axis=0)) + 1
     return rows[order], np.concatenate([[0], changes])
