@@ -39,6 +39,8 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("aggregate", "span", "s", "Combining the updates into a new model."),
     Convention("evaluate", "span", "s", "Judging a model on data."),
     Convention("other", "span", "s", "A phase with a name of the user's own; the name is kept as an attribute."),
+    Convention("fl.tensors", "span", "s", "Of no duration: what a model's tensors take, where that was first seen."),
+    Convention("fl.allocations", "span", "s", "Lines whose allocations were asked for, with a table of operations."),
     # attributes
     Convention("fl.run.id", "attribute", "1", "Id of the run.", field="Run.id"),
     Convention("fl.run.name", "attribute", "1", "Name the user gave the run.", field="Run.name"),
@@ -100,6 +102,31 @@ CONVENTIONS: tuple[Convention, ...] = (
         "1 when its times are a share of a batch's.",
         field="Participation.attributed",
     ),
+    # attributes of spans; the first three also in the metrics of a participation, for the whole of it
+    Convention(
+        "rss_bytes",
+        "attribute",
+        "By",
+        "Resident memory of the process over a phase or participation: [at its start, highest, at its end].",
+        AGGREGATE,
+    ),
+    Convention("rss_sampled", "attribute", "1", "True: that highest comes from samples; it may have been higher."),
+    Convention("rss_shared", "attribute", "1", "True: phases of other threads overlapped, whose memory is in it too."),
+    Convention("device_bytes", "attribute", "By", "The same as `rss_bytes` for each accelerator, by its name."),
+    Convention("parameters_bytes", "attribute", "By", "Storage of a model's parameters, each storage once."),
+    Convention("gradients_bytes", "attribute", "By", "Storage of its gradients."),
+    Convention("buffers_bytes", "attribute", "By", "Storage of its buffers."),
+    Convention("optimizer_bytes", "attribute", "By", "Storage of its optimizers' state."),
+    Convention(
+        "operations",
+        "attribute",
+        "By",
+        "Operations that moved most memory: [name, calls, bytes on the CPU, bytes on devices], less what they freed.",
+    ),
+    Convention("operations_left_out", "attribute", "1", "Further operations that moved memory."),
+    Convention("total_cpu_bytes", "attribute", "By", "Sum over all operations, on the CPU."),
+    Convention("total_device_bytes", "attribute", "By", "Sum over all operations, on devices."),
+    Convention("not_profiled", "attribute", "1", "Why the profiler could not run."),
     # metrics of a round
     Convention("fl.round.selected", "metric", "{client}", "Clients asked in a round.", field="Round.selected"),
     Convention("fl.round.used", "metric", "{client}", "Clients whose update was used.", field="Round.used"),
@@ -193,7 +220,7 @@ CONVENTIONS: tuple[Convention, ...] = (
         "fl.client.memory.peak",
         "metric",
         "By",
-        "Peak resident memory of the process that trained it.",
+        "Peak resident memory, so far, of the process that trained it.",
         field="Participation.peak_memory_bytes",
     ),
     # statistics a layer
@@ -291,6 +318,8 @@ CONVENTIONS: tuple[Convention, ...] = (
     ),
     Convention("fedvitals.writer.cpu", "metric", "s", "CPU time of the writer thread."),
     Convention("fedvitals.dropped", "metric", "{record}", "Records that could not be kept."),
+    Convention("fedvitals.memory.measured", "metric", "{span}", "Phases and participations with memory measured."),
+    Convention("fedvitals.memory.skipped", "metric", "{span}", "Those skipped because the budget was spent."),
     Convention("fedvitals.stride", "metric", "{step}", "Every how many steps gradients are looked at, lately."),
 )
 BY_NAME = {convention.name: convention for convention in CONVENTIONS}

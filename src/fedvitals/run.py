@@ -195,6 +195,17 @@ class Run:
         """Time anything else: a context manager and a decorator."""
         return SpanSession(self.recorder, name, attributes=attributes)
 
+    @harmless_or(NO_SPAN)
+    def allocations(self, /, name: str = "allocations", *, most: int = 32) -> Timed:
+        """Find out which operations allocate memory in the lines inside, by torch's profiler: a table of the `most`.
+
+        It slows these lines down and is not counted against the budget, so it is for a few steps. torch has room for
+        one profiler at a time: where another runs, nothing is found out, and the span says so.
+        """
+        from fedvitals.capture.allocations import AllocationSession
+
+        return AllocationSession(self.recorder, name, most=most)
+
     @harmless_or(())
     def plan_steps(self, steps: int) -> tuple[int, ...]:
         """Which steps of a participation to look at, for engines that must know beforehand."""

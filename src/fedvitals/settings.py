@@ -54,6 +54,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("sketches", True, "Keep sketches of updates. They are sensitive: they tell how alike clients are."),
     Setting("keep_updates", False, "Keep every update whole, as a blob. Needs room; replaying a round needs it."),
     Setting("keep_models", True, "Keep the global model of each round as a blob, within `max_mb`."),
+    Setting(
+        "memory",
+        "exact",
+        "Memory of phases, clients and tensors. `exact` sets the kernel's mark of the peak back for each, so that "
+        "others who read `ru_maxrss` in this process see the peak since then; `sampled` leaves it alone.",
+        choices=("exact", "sampled", "off"),
+    ),
     Setting("resources_every_s", 1.0, "Seconds between samples of memory and CPU; 0 takes none.", low=0.0, high=3600.0),
     Setting(
         "log_level",
@@ -99,6 +106,7 @@ class Settings:
     sketches: bool = True
     keep_updates: bool = False
     keep_models: bool = True
+    memory: str = "exact"
     resources_every_s: float = 1.0
     log_level: str = "INFO"
     log_format: str = "none"

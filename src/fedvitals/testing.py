@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedvitals.capture.accelerator import DeviceSample
+from fedvitals.capture.accelerator import DeviceMemory, DeviceSample
 
 if TYPE_CHECKING:
     from fedvitals.codecs.contract import CodecContract as CodecContract
@@ -78,6 +78,10 @@ class FakeAccelerator:
         reading = self._readings[min(self.asked, len(self._readings) - 1)]
         self.asked += 1
         return list(reading)
+
+    def memory(self) -> list[DeviceMemory]:
+        """Takes the next reading, too."""
+        return [DeviceMemory(one.device, one.used_bytes or 0, one.peak_bytes or 0) for one in self.samples()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,12 @@ Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
 
+@pytest.fixture(autouse=True)
+def without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What memory a client takes is for the tests of memory: here it would be one number more that differs."""
+    monkeypatch.setenv("FEDVITALS_MEMORY", "off")
+
+
 @pytest.fixture
 def message(monkeypatch: pytest.MonkeyPatch) -> tuple[Header, Arrays, Layout]:
     """What an honest client says, and the layout it is judged by."""

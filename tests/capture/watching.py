@@ -26,8 +26,9 @@ HERE = Path(__file__).parent
 
 
 def started(name: str = "watched", **values: Any) -> Run:
-    """A run that is recorded, in the test's own store."""
-    run = fedvitals.start(name, **{"resources_every_s": 0.0} | values)
+    """A run that is recorded, in the test's own store; what memory it takes is for the tests of memory."""
+    defaults: dict[str, Any] = {"resources_every_s": 0.0, "memory": "off"}
+    run = fedvitals.start(name, **defaults | values)
     assert isinstance(run, Run)
     return run
 

@@ -14,6 +14,7 @@ from fedvitals.capture.draft import Draft, kept_apart, whole
 from fedvitals.capture.failures import message_of, traceback_of
 from fedvitals.capture.harmless import harmless, harmless_or
 from fedvitals.capture.nothing import NO_SPAN, Timed
+from fedvitals.capture.phase_memory import Held
 from fedvitals.capture.resources import peak_rss_bytes
 from fedvitals.capture.shapes import shapes_of
 from fedvitals.capture.stopwatch import ClientPhase, Stopwatch
@@ -48,6 +49,7 @@ class ClientSession:
         self._token: Token[context.Whereabouts] | None = None
         self._submitted = False
         self._watch = Stopwatch(draft, recorder.now)
+        self._held: Held | None = None  # its memory, from its beginning to its end
         self._at_hand: dict[str, Any] = {}  # whose shapes a failure is kept with
 
     # -- what the training calls
@@ -59,7 +61,9 @@ class ClientSession:
         if self.draft.probe is None and hasattr(model, "named_parameters"):
             from fedvitals.capture.probe import GradientProbe
 
-            self.draft.probe = GradientProbe(model, self.recorder.governor, self.recorder.trouble).__enter__()
+            owner = self.recorder
+            counted = owner.tensors.due()
+            self.draft.probe = GradientProbe(model, owner.governor, owner.trouble, counts=counted).__enter__()
             self.recorder.governor.review()
 
     @harmless_or(NO_SPAN)
@@ -70,6 +74,15 @@ class ClientSession:
             attributes["bytes"] = count
             self._count_bytes(name, count)
         return ClientPhase(self.recorder, self._watch, name, attributes)
+
+    @harmless_or(NO_SPAN)
+    def allocations(self, /, name: str = "allocations", *, most: int = 32) -> Timed:
+        """Which operations of this client's training allocate memory, as `run.allocations` finds out."""
+        from fedvitals.capture.allocations import AllocationSession
+
+        draft = self.draft
+        whose: dict[str, Any] = {"round": draft.round, "client": draft.client, "attempt": draft.attempt}
+        return AllocationSession(self.recorder, name, most=most, **whose)
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
         """Go through a loader: its time counts as `load`, the loop's body as `train`; steps are counted."""
@@ -132,8 +145,10 @@ class ClientSession:
     # -- the session itself
 
     def __enter__(self) -> Self:
-        self.draft.start_ns = self.recorder.now()
         draft, owner = self.draft, self.recorder
+        if owner.alive:
+            self._held = owner.memory.begin("client")
+        draft.start_ns = owner.now()
         where = context.Whereabouts(owner.run.id, draft.round, draft.client, id(owner))
         self._token = context.enter(where)
         return self
@@ -150,7 +165,7 @@ class ClientSession:
     def _end(self, error: BaseException | None) -> None:
         draft = self.draft
         draft.end_ns = self.recorder.now()
-        draft.peak_memory_bytes = peak_rss_bytes()
+        self._measure()
         if not self._submitted:
             self._settle_version()
         if error is not None:
@@ -160,6 +175,13 @@ class ClientSession:
             self._fail(stage, type(error).__name__, message_of(error), traceback_of(error))
         self._at_hand.clear()  # the last batch and the model are not ours to keep alive
         self._write()
+
+    def _measure(self) -> None:
+        held, self._held = self._held, None
+        used = self.recorder.memory.end(held)
+        self.draft.metrics = used | self.draft.metrics
+        known = self.recorder.memory.meter.known_peak_bytes  # looked at just now, where it was measured
+        self.draft.peak_memory_bytes = known if used else peak_rss_bytes()
 
     @harmless
     def _stop_watching(self) -> None:
@@ -202,6 +224,9 @@ class ClientSession:
             draft.probe.__exit__(None, None, None)
             draft.watched = True
             draft.steps = draft.probe.steps_seen or None
+            if draft.probe.tensor_bytes is not None:
+                whose: dict[str, Any] = {"round": draft.round, "client": draft.client, "attempt": draft.attempt}
+                self.recorder.tensors.keep(draft.probe.tensor_bytes, **whose)
         if draft.steps is None or not draft.watched:
             draft.steps = draft.own_steps or draft.batches or None
 

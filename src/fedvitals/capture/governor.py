@@ -28,6 +28,7 @@ class Governor:
         self.mode = mode
         self.spent_ns = 0
         self.stride = LONGEST_STRIDE if mode == "governed" else 1
+        self.tight = False  # at the last review, nearly all of the budget was spent
         self._writer_cpu_s = writer_cpu_s
         self._now_ns = now_ns
         self._began_ns = self._reviewed_ns = now_ns()
@@ -65,7 +66,8 @@ class Governor:
         share = (spent - self._at_review) / elapsed
         self._reviewed_ns, self._at_review = now, spent
         worst = max(share, self.overhead())  # a costly start is paid back before anything is spent on detail
-        if worst > 0.9 * self.budget:
+        self.tight = worst > 0.9 * self.budget
+        if self.tight:
             self.stride = min(self.stride * 2, LONGEST_STRIDE)
         elif worst < 0.5 * self.budget:
             self.stride = max(self.stride // 2, 1)

@@ -43,6 +43,9 @@ class NoClient:
     def phase(self, name: str, **attributes: Any) -> Timed:
         return NO_SPAN
 
+    def allocations(self, name: str = "allocations", *, most: int = 32) -> Timed:
+        return NO_SPAN
+
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
         return iter(loader)
 
@@ -86,6 +89,9 @@ class NoRound:
     def phase(self, name: str, **attributes: Any) -> Timed:
         return NO_SPAN
 
+    def allocations(self, name: str = "allocations", *, most: int = 32) -> Timed:
+        return NO_SPAN
+
     def selected(self, count: int) -> None: ...
     def evaluated(self, **values: Any) -> None: ...
     def failed(self, client: Any, **values: Any) -> None: ...
@@ -122,6 +128,9 @@ class NoRun:
         return 0
 
     def span(self, name: str, **attributes: Any) -> Timed:
+        return NO_SPAN
+
+    def allocations(self, name: str = "allocations", *, most: int = 32) -> Timed:
         return NO_SPAN
 
     def plan_steps(self, steps: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fedvitals.capture.governor import Governor
+from fedvitals.capture.tensor_bytes import TensorBytes, count
 from fedvitals.capture.tensors import Flattener, norms_of, summarise
 
 _lock = threading.Lock()
@@ -24,9 +26,11 @@ _handle: Any = None
 
 
 class GradientProbe:
-    """Watches one model through one participation."""
+    """Watches one model through one participation. With `counts` it finds out once what the model's tensors take."""
 
-    def __init__(self, model: nn.Module, governor: Governor, blame: Callable[[str, Exception], None]) -> None:
+    def __init__(
+        self, model: nn.Module, governor: Governor, blame: Callable[[str, Exception], None], *, counts: bool = False
+    ) -> None:
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
@@ -36,6 +40,10 @@ class GradientProbe:
         self.sampled: list[int] = []
         self._norms: list[Tensor] = []  # on the gradients' device
         self._full: list[Any] = []
+        self._model = weakref.ref(model)
+        self._counts = counts
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self.tensor_bytes: TensorBytes | None = None
 
     @property
     def steps_seen(self) -> int:
@@ -60,11 +68,18 @@ class GradientProbe:
             if not _watched and _handle is not None:
                 _handle.remove()
                 _handle = None
+        if self._counts and self.tensor_bytes is None:
+            self._count()  # it took one step, or none
 
-    def step(self, first: int = 0) -> None:
+    def step(self, first: int = 0, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Called before each step of an optimizer of the watched model; `first` tells such optimizers apart."""
         number = self._steps.get(first, 0)
         self._steps[first] = number + 1
+        if number <= 1 and self._counts and optimizer is not None:
+            if number == 0:
+                self._optimizers.append(weakref.ref(optimizer))
+            else:  # an optimizer has its state after its first step; the gradients of the second are there by now
+                self._count()
         if self.sampled and (number % self._governor.stride or number <= self.sampled[-1]):
             return  # nearly always: this runs at every step
         if self._governor.wants(number if self.sampled else 0):  # at least one step of each: the first with gradients
@@ -74,6 +89,16 @@ class GradientProbe:
             except Exception as error:
                 self._blame("gradient sample", error)
             self._governor.spent_ns += time.perf_counter_ns() - began
+
+    def _count(self) -> None:
+        began = time.perf_counter_ns()
+        try:
+            model = self._model()
+            if model is not None:
+                self.tensor_bytes = count(model, [one for known in self._optimizers if (one := known()) is not None])
+        except Exception as error:
+            self._blame("tensor bytes", error)
+        self._governor.spent_ns += time.perf_counter_ns() - began
 
     @torch.no_grad()
     def _sample(self, number: int) -> None:
@@ -108,5 +133,5 @@ def _before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> No
         for parameter in group["params"]:
             probe = _watched.get(id(parameter))
             if probe is not None:
-                probe.step(id(parameter))
+                probe.step(id(parameter), optimizer)
                 return

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fedvitals.capture.failures import in_words, mark
 from fedvitals.capture.governor import Governor
 from fedvitals.capture.logs import LogKeeper, printing_handler
+from fedvitals.capture.phase_memory import PhaseMemory
 from fedvitals.capture.resources import ResourceProbe
+from fedvitals.capture.tensor_bytes import TensorCounts
 from fedvitals.settings import Settings
 from fedvitals.vocabulary import Blob, LogEntry, Record, Run, Status
 
@@ -32,6 +34,8 @@ log = logging.getLogger("fedvitals")
 LONGEST_LOOK_S = 0.1
 RECORD_BYTES = 512  # a scalar record in the queue, roughly
 ERRORS_REMEMBERED = 64
+ROUNDS_APART_S = 0.01  # between two samples at the end of rounds
+MOST_ROUND_SAMPLES = 2_000  # about: later they are taken farther apart
 
 _forks = 0  # how many forks lie between this process and the one that loaded this module
 
@@ -83,6 +87,10 @@ class Recorder:
         self._models: Models | None = None
         self._pending: Pending | None = None
         self._resources = ResourceProbe(accelerator, self.trouble)
+        devices = self._resources.device_memory
+        self.memory = PhaseMemory(self.governor, settings.memory, blame=self.trouble, devices=devices)
+        self.tensors = TensorCounts(self, wanted=settings.memory != "off")
+        self._sampled_s = self._first_s = time.monotonic()
         self._stop = threading.Event()
         self.emit([run])
         self._logs = LogKeeper(id(self), settings.log_level, self._keep_log, self.now)
@@ -200,7 +208,8 @@ class Recorder:
         self._logs.remove()
         if self._printing is not None:
             logging.getLogger().removeHandler(self._printing)
-        for last in (self._finish_tensors, partial(self._end, status, health or {}), self._close_sink):
+        end = partial(self._end, status, health or {})
+        for last in (self._finish_tensors, end, self.memory.close, self._close_sink):
             try:
                 last()
             except Exception as error:  # a fault in one must not keep the run from ending
@@ -234,6 +243,7 @@ class Recorder:
             "stride": self.governor.stride,
             "troubles": dict(self.troubles),
             "kernel": None if self._models is None else self._models.kernel,
+            "memory": self.memory.health(),
         }
 
     def _keep_log(self, entry: LogEntry) -> None:
@@ -262,6 +272,15 @@ class Recorder:
     def _next_flush_s(self) -> float:
         waiting = (part.due_s for part in (self._pending, self._models) if part is not None)
         return min(waiting, default=math.inf)
+
+    def round_over(self) -> None:
+        """What a round leaves behind shows in the memory at its end: a sample then, not more often than is of use."""
+        now = time.monotonic()
+        soonest = max(ROUNDS_APART_S, (now - self._first_s) / MOST_ROUND_SAMPLES)
+        if not self.settings.resources_every_s or now - self._sampled_s < soonest:
+            return
+        self._sampled_s = now
+        self.emit([self._resources.host(self.now())])
 
     def _sample_resources(self) -> None:
         self.emit(list(self._resources.samples(self.now())))

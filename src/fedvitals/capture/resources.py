@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import TypeVar
 
-from fedvitals.capture.accelerator import Accelerator, CudaAccelerator, DeviceSample
+from fedvitals.capture.accelerator import Accelerator, CudaAccelerator, DeviceMemory, DeviceSample
+from fedvitals.capture.meter import METER
 from fedvitals.vocabulary import ResourceSample
 
-_STATM = Path("/proc/self/statm")
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+D = TypeVar("D")
 
 
 def peak_rss_bytes() -> int:
-    """The process's peak so far, by the kernel's count."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """The process's peak so far, by the kernel's count; that the mark is set back for phases changes nothing."""
+    return METER.look().peak_bytes
 
 
 def rss_bytes() -> int:
-    try:
-        return int(_STATM.read_bytes().split()[1]) * _PAGE
-    except (OSError, IndexError, ValueError):
-        import psutil
-
-        return int(psutil.Process().memory_info().rss)
+    return METER.look().rss_bytes
 
 
 class ResourceProbe:
@@ -39,18 +31,21 @@ class ResourceProbe:
         self._accelerator = accelerator or CudaAccelerator()
         self._blame = blame
 
-    def samples(self, at_ns: int) -> Iterator[ResourceSample]:
+    def host(self, at_ns: int) -> ResourceSample:
         import threading
 
-        times = os.times()
-        host = ResourceSample(
+        times, memory = os.times(), METER.look()
+        return ResourceSample(
             at_ns=at_ns,
             pid=os.getpid(),
-            rss_bytes=rss_bytes(),
-            peak_rss_bytes=peak_rss_bytes(),
+            rss_bytes=memory.rss_bytes,
+            peak_rss_bytes=memory.peak_bytes,
             cpu_s=times.user + times.system,
             threads=_threads() or threading.active_count(),
         )
+
+    def samples(self, at_ns: int) -> Iterator[ResourceSample]:
+        host = self.host(at_ns)
         yield host
         for device in self._devices():
             yield host._replace(
@@ -61,10 +56,16 @@ class ResourceProbe:
                 device_busy_ratio=device.busy_ratio,
             )
 
+    def device_memory(self) -> list[DeviceMemory]:
+        return self._asked(lambda: self._accelerator.memory())
+
     def _devices(self) -> list[DeviceSample]:
-        """A device that cannot be asked must not cost the host's sample."""
+        return self._asked(lambda: self._accelerator.samples())
+
+    def _asked(self, ask: Callable[[], list[D]]) -> list[D]:
+        """A device that cannot be asked must not cost what is known of the host."""
         try:
-            return self._accelerator.samples()
+            return ask()
         except Exception as error:
             if self._blame is not None:
                 self._blame("accelerator", error)

@@ -94,6 +94,13 @@ class RoundSession:
         """A phase of the server's work: select, aggregate, evaluate ..."""
         return PhaseSession(self.recorder, name, round=self.number, attributes=attributes)
 
+    @harmless_or(NO_SPAN)
+    def allocations(self, /, name: str = "allocations", *, most: int = 32) -> Timed:
+        """Which operations of the server's work allocate memory, as `run.allocations` finds out."""
+        from fedvitals.capture.allocations import AllocationSession
+
+        return AllocationSession(self.recorder, name, most=most, round=self.number)
+
     @harmless
     def evaluated(
         self,
@@ -238,6 +245,7 @@ class RoundSession:
 
             reference = self.recorder.models.reference(model, self.number, self.version)
             self.buffer = CohortBuffer(self.recorder, reference, self.number)
+            self.recorder.tensors.of_server(model, reference.flattener.layout.id, self.number)
 
     @harmless
     def _begin(self) -> None:
@@ -256,6 +264,7 @@ class RoundSession:
         if self.buffer is not None:
             self.buffer.finish()
         self.recorder.emit([self._record(self.recorder.now(), None if error is None else in_words(error))])
+        self.recorder.round_over()
         self.recorder.governor.review()
 
     def _record(self, end_ns: int | None, error: str | None) -> Round:

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, cast
 
 from fedvitals.capture.attributes import as_json
 from fedvitals.capture.failures import in_words
+from fedvitals.capture.phase_memory import Held
 from fedvitals.capture.recorder import Recorder
 from fedvitals.vocabulary import PHASES, Span
 
@@ -22,6 +23,8 @@ LONGEST_ERROR = 500
 
 class SpanSession:
     """One stretch of time, recorded when it ends, however it ends. As a decorator it times every call."""
+
+    _measures_memory = False
 
     def __init__(
         self,
@@ -39,21 +42,27 @@ class SpanSession:
         self._attributes = attributes or {}
         self._id = 0
         self._start_ns = 0
+        self._held: Held | None = None
 
     def note(self, **attributes: Any) -> None:
         """Add to what is kept of this span."""
         self._attributes.update(attributes)
 
     def __enter__(self) -> Self:
-        self._id = self.recorder.next_id()
-        self._start_ns = self.recorder.now()
+        recorder = self.recorder
+        if self._measures_memory and recorder.alive:
+            self._held = recorder.memory.begin(self.name)
+        self._id = recorder.next_id()
+        self._start_ns = recorder.now()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._record(self.recorder.now(), error)
+            end_ns = self.recorder.now()
+            self._measure()
+            self._record(end_ns, error)
         except Exception as own:
             self.recorder.trouble("span", own)
 
@@ -75,6 +84,11 @@ class SpanSession:
         other = copy.copy(self)
         other._attributes = dict(self._attributes)
         return other
+
+    def _measure(self) -> None:
+        held, self._held = self._held, None
+        if held is not None and self.recorder.alive:  # first: where there is no room for all, the last are left out
+            self._attributes = self.recorder.memory.end(held) | self._attributes
 
     def _phase(self) -> str:
         """Under which name it is kept."""
@@ -100,6 +114,8 @@ class SpanSession:
 
 class PhaseSession(SpanSession):
     """A span whose name is one of PHASES; a name of the user's own is kept as an attribute of `other`."""
+
+    _measures_memory = True
 
     def _phase(self) -> str:
         if self.name in PHASES:

@@ -1,0 +1,151 @@
+"""Which phases have their memory measured: as many as the budget allows, those first that last long enough to pay.
+
+Measuring costs some 20 us. A phase that usually lasts thousands of times longer is always measured; shorter ones share
+what is left of a quarter of the budget. What is skipped is counted, and how long it took is remembered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fedvitals.capture.accelerator import DeviceMemory, over
+from fedvitals.capture.governor import Governor
+from fedvitals.capture.meter import METER, MemoryMeter, Stretch, Used
+
+SHARE = 0.25  # of the budget
+SHORT = 0.5  # of that share, for phases that do not pay for themselves
+WHEN_TIGHT = 0.125  # of that share, while the whole recording is at its limit
+FIRST_NS = 500_000  # spent before anything is skipped: a short run is measured whole
+TYPICAL_COST_NS = 25_000.0
+MOST_NAMES = 64
+
+
+class Held:
+    """A phase that is going on, whether or not it is measured."""
+
+    __slots__ = ("began_ns", "devices", "name", "stretch")
+
+    def __init__(
+        self, name: str, began_ns: int, stretch: Stretch | None = None, devices: Sequence[DeviceMemory] = ()
+    ) -> None:
+        self.name = name
+        self.began_ns = began_ns
+        self.stretch = stretch
+        self.devices = devices
+
+
+class PhaseMemory:
+    """Of one recorder. `how` is the setting `memory`: exact, sampled or off."""
+
+    def __init__(
+        self,
+        governor: Governor,
+        how: str = "exact",
+        *,
+        blame: Callable[[str, Exception], None],
+        devices: Callable[[], Sequence[DeviceMemory]] = lambda: (),
+        meter: MemoryMeter = METER,
+        now_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.how = how
+        self.measured = self.skipped = 0
+        self.meter = meter
+        self._governor = governor
+        self._blame = blame
+        self._devices = devices
+        self._now_ns = now_ns
+        self._began_ns = now_ns()
+        self._spent_ns = 0
+        self._sampler_ns = meter.sampler_ns
+        self._cost_ns = TYPICAL_COST_NS
+        self._usual_ns: dict[str, float] = {}
+        meter.take(self)
+
+    def close(self) -> None:
+        self.how = "off"
+        self.meter.give_back(self)
+
+    def health(self) -> dict[str, Any]:
+        return {"how": self.how, "measured": self.measured, "skipped": self.skipped}
+
+    def begin(self, name: str) -> Held | None:
+        """None when nothing is measured at all."""
+        if self.how == "off":
+            return None
+        began = self._now_ns()
+        if not self.affords(name, began):
+            self.skipped += 1
+            return Held(name, began)
+        try:
+            devices = self._devices()
+            stretch = self.meter.begin(exact=self.how == "exact")
+        except Exception as error:  # a /proc that is gone will not come back
+            self._give_up(error)
+            return None
+        now = self._now_ns()
+        self._spend(now - began)
+        return Held(name, now, stretch, devices)
+
+    def end(self, held: Held | None) -> dict[str, Any]:
+        """What it used, as attributes of a span or metrics of a participation; nothing where that was not measured."""
+        if held is None:
+            return {}
+        now = self._now_ns()
+        self._learn(held.name, now - held.began_ns)
+        if held.stretch is None:
+            return {}
+        try:
+            used = told(self.meter.end(held.stretch))
+            devices = self._devices()
+        except Exception as error:
+            self._give_up(error)
+            return {}
+        if devices:
+            used["device_bytes"] = over(held.devices, devices)
+        self.measured += 1
+        spent = self._now_ns() - now
+        self._cost_ns += (2.0 * spent - self._cost_ns) / 8  # beginning and ending cost about the same
+        self._spend(spent + self._of_sampler())
+        return used
+
+    def affords(self, name: str, now_ns: int) -> bool:
+        """Whether measuring this is inside the budget."""
+        share = SHARE * self._governor.budget * (WHEN_TIGHT if self._governor.tight else 1.0)
+        usual_ns = self._usual_ns.get(name)
+        if usual_ns is None:
+            if len(self._usual_ns) < MOST_NAMES:
+                return True
+        elif usual_ns * share >= self._cost_ns:
+            return True
+        return self._spent_ns <= FIRST_NS + SHORT * share * (now_ns - self._began_ns)
+
+    def _learn(self, name: str, lasted_ns: int) -> None:
+        usual_ns = self._usual_ns.get(name)
+        if usual_ns is not None:
+            self._usual_ns[name] = usual_ns + (lasted_ns - usual_ns) / 4
+        elif len(self._usual_ns) < MOST_NAMES:
+            self._usual_ns[name] = float(lasted_ns)
+
+    def _of_sampler(self) -> int:
+        before, self._sampler_ns = self._sampler_ns, self.meter.sampler_ns
+        return max(self._sampler_ns - before, 0)
+
+    def _spend(self, ns: int) -> None:
+        self._spent_ns += ns
+        self._governor.spent_ns += ns
+
+    def _give_up(self, error: Exception) -> None:
+        self.how = "off"
+        self._blame("the memory of phases", error)
+
+
+def told(used: Used) -> dict[str, Any]:
+    """`rss_bytes` is [at the start, highest, at the end]."""
+    found: dict[str, Any] = {"rss_bytes": [used.start_bytes, used.peak_bytes, used.end_bytes]}
+    if used.sampled:
+        found["rss_sampled"] = True
+    if used.shared:
+        found["rss_shared"] = True
+    return found

@@ -1,0 +1,136 @@
+"""The kernel's own count of this process's resident memory, and its mark of the highest: one small interface.
+
+On Linux the mark (`VmHWM`) can be set back to what is resident now, so that it tells the exact peak of a stretch of
+time. Elsewhere, and where a container forbids it, the mark only ever rises. Tests use a pretended one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+from typing import Any, NamedTuple, Protocol
+
+STATM, STATUS, CLEAR = "/proc/self/statm", "/proc/self/status", "/proc/self/clear_refs"
+_SET_BACK = b"5"  # proc(5): reset the peak resident set size
+_MOST = 8192
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+class Reading(NamedTuple):
+    rss_bytes: int
+    peak_bytes: int  # since the process began, or since the mark was set back
+
+
+class Watermark(Protocol):
+    def read(self) -> Reading: ...
+    def reset(self) -> bool:
+        """Set the mark back to what is resident now; False where that cannot be done."""
+
+    def close(self) -> None:
+        """Give back what is held; a later `read` takes it again."""
+
+
+class ProcWatermark:
+    """Linux. `getrusage` tells the mark in 1 us where /proc/self/status takes 11, but never less than what the process
+    used before it became this program: where that is more than we use, it is the slow way.
+
+    The file that is read stays open. The one that is written does not: had somebody closed our descriptor and opened a
+    file of theirs, which would get its number, the mark would be written into that file.
+    """
+
+    def __init__(self) -> None:
+        self._file = -1
+        self._pid = 0
+        self._floor = 0  # at or below which `getrusage` tells nothing
+        self._set_back = False
+
+    def read(self) -> Reading:
+        if self._pid != os.getpid():  # a descriptor inherited by a fork tells of the parent
+            self.close()
+            self._file, self._pid = os.open(STATM, os.O_RDONLY), os.getpid()
+            self._find_floor()
+        try:
+            rss = int(os.pread(self._file, 128, 0).split(None, 2)[1]) * _PAGE
+        except (OSError, ValueError, IndexError):  # somebody closed it
+            self._pid = 0
+            return self._told()
+        peak = _most_used()
+        if peak <= self._floor:
+            peak = self._told().peak_bytes
+        return Reading(rss, peak if peak > rss else rss)
+
+    def reset(self) -> bool:
+        try:
+            file = os.open(CLEAR, os.O_WRONLY)
+            try:
+                os.write(file, _SET_BACK)
+            finally:
+                os.close(file)
+        except OSError:
+            return False
+        if not self._set_back:
+            self._set_back = True
+            self._find_floor()
+        return True
+
+    def close(self) -> None:
+        file, mine = self._file, self._pid == os.getpid()
+        self._file, self._pid, self._set_back = -1, 0, False
+        if mine and file >= 0:
+            with contextlib.suppress(OSError):
+                os.close(file)
+
+    def _find_floor(self) -> None:
+        most = _most_used()
+        self._floor = most if most > self._told().peak_bytes else 0
+
+    def _told(self) -> Reading:
+        with open(STATUS, "rb") as status:
+            return parsed(status.read(_MOST))
+
+
+def _most_used() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def parsed(status: bytes) -> Reading:
+    """The two lines of /proc/PID/status that matter; ValueError where they are missing."""
+    at = status.index(b"VmHWM:")
+    peak = int(status[at + 6 : status.index(b"kB", at)])
+    at = status.index(b"VmRSS:", at)
+    return Reading(int(status[at + 6 : status.index(b"kB", at)]) * 1024, peak * 1024)
+
+
+class PlainWatermark:
+    """Where there is no /proc that tells: the peak since the process began, which nobody can set back."""
+
+    def __init__(self) -> None:
+        self._process: Any = None
+        self._pid = 0
+
+    def read(self) -> Reading:
+        if self._pid != os.getpid():
+            import psutil
+
+            self._process, self._pid = psutil.Process(), os.getpid()
+        rss = int(self._process.memory_info().rss)
+        return Reading(rss, max(rss, _most_used()))
+
+    def reset(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._process, self._pid = None, 0
+
+
+def find_watermark() -> Watermark:
+    """The best that this machine has."""
+    found = ProcWatermark()
+    try:
+        found.read()
+    except (OSError, ValueError):
+        return PlainWatermark()
+    return found
