@@ -1,4 +1,4 @@
-"""Real and virtual time, and the nominal device."""
+"""Real and virtual time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fedvitals.train.clock import Clock, NominalDevice, RealClock, VirtualClock
+from fedvitals.train.clock import Clock, RealClock, VirtualClock
 
 
 def test_the_virtual_clock_moves_when_told_and_takes_no_time() -> None:
@@ -41,12 +41,3 @@ def test_both_are_clocks() -> None:
     """The engine may hold either."""
     assert isinstance(RealClock(), Clock)
     assert isinstance(VirtualClock(), Clock)
-
-
-def test_the_nominal_devices_arithmetic() -> None:
-    """100 Mbit/s after 20 ms, 6 flop a parameter a row at 1 GFLOP/s, each times its factor."""
-    device = NominalDevice()
-    assert device.download_s(1_250_000) == pytest.approx(0.12)
-    assert device.upload_s(1_250_000, link_factor=10) == pytest.approx(1.2)
-    assert device.train_s(steps=21, batch_rows=32, parameters=2762) == pytest.approx(6 * 2762 * 32 * 21 / 1e9)
-    assert device.train_s(10, 32, 1000, compute_factor=4) == pytest.approx(4 * device.train_s(10, 32, 1000))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from small_jobs import EXECUTORS, recorded, run, small
 
-from fedvitals.train.clock import NominalDevice
+from fedvitals.train.device import NOMINAL
 from fedvitals.vocabulary import Outcome, Participation
 
 Changes = dict[str, Any]
@@ -60,7 +60,7 @@ def test_each_kind_of_slowness_is_the_right_clients_phase(tmp_path: Path) -> Non
     """Training, loading, transfers and waiting are stretched by the factor said, of nobody else."""
     run(small({**EVERYONE, "data.partition": "iid", "faults": SLOW}), tmp_path)
     found = _first_round(tmp_path)
-    device, honest = NominalDevice(), found["4"]
+    device, honest = NOMINAL, found["4"]
     assert honest.steps is not None
     assert honest.wire_bytes_up is not None
     alone_s = device.train_s(honest.steps, 32 * 2 / honest.steps, 12 * 8 + 8 + 8 * 4 + 4)

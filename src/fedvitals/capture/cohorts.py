@@ -34,7 +34,7 @@ class CohortSession:
         self.recorder = recorder
         self.attempts = list(attempts)
         self.submitted = False
-        self.outcome: Any = Outcome.USED.value  # of all its clients
+        self.outcome: Any = Outcome.USED.value  # of all its clients, or a list of theirs
         self._buffer = buffer
         self.ids = list(ids)
         self._samples = list(samples) if samples is not None else None

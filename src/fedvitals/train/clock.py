@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
-
-BACKWARD_AND_FORWARD_FLOP = 6  # a parameter a row: a multiply and an add forward, twice that backward
 
 
 @runtime_checkable
@@ -48,30 +45,3 @@ class VirtualClock:
 
     def sleep(self, seconds: float) -> None:
         self.advance(seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class NominalDevice:
-    """How long a client's work takes on the virtual clock: a modest phone on a home network.
-
-    The constants are for comparing runs with each other, not a forecast for anyone's device. `compute_factor` and
-    `link_factor` are those of the client's `LocalWork`: how many times slower than this it is.
-    """
-
-    flop_per_s: float = 1e9  # as achieved by small batches, far below what the chip could
-    link_bits_per_s: float = 100e6  # both ways
-    latency_s: float = 0.020  # of one transfer
-
-    def download_s(self, size_bytes: int, link_factor: float = 1.0) -> float:
-        return self._transfer_s(size_bytes, link_factor)
-
-    def upload_s(self, size_bytes: int, link_factor: float = 1.0) -> float:
-        return self._transfer_s(size_bytes, link_factor)
-
-    def train_s(self, steps: int, batch_rows: float, parameters: int, compute_factor: float = 1.0) -> float:
-        """`batch_rows` is the mean over the steps where the last batch is smaller."""
-        flop = BACKWARD_AND_FORWARD_FLOP * parameters * batch_rows * steps
-        return compute_factor * flop / self.flop_per_s
-
-    def _transfer_s(self, size_bytes: int, link_factor: float) -> float:
-        return link_factor * (self.latency_s + 8 * size_bytes / self.link_bits_per_s)

@@ -13,8 +13,11 @@ from torch import Tensor
 from fedvitals.capture.failures import message_of, traceback_of
 from fedvitals.errors import CodecError, TrainingError
 from fedvitals.faults.work import LocalWork
+from fedvitals.train.arrivals import Arrival, Lost
+from fedvitals.train.closing import closed
 from fedvitals.train.hooks import RoundUpdates
 from fedvitals.train.local import unanswered
+from fedvitals.train.reckoning import Broke, Reckoned
 from fedvitals.train.times import RoundTimes
 from fedvitals.train.trained import Failed, Trained, joined, part
 from fedvitals.vocabulary import Outcome
@@ -34,10 +37,16 @@ class Collector:
 
     def __init__(self, training: Training, rnd: RoundSession | NoRound, origin_ns: int) -> None:
         self.failed = 0
+        self.late: dict[str, float] = {}  # when they arrived, in seconds from their start
         self.integers: dict[str, Mapping[str, Tensor]] = {}  # counted buffers, by client
         self._training = training
         self._rnd = rnd
-        self._times = RoundTimes(training.clock, origin_ns, training.job.train.epochs, training.model.size)
+        self._times = RoundTimes(training.clock, origin_ns, training.reckoner)
+        # With a deadline, or more clients than are needed, who was in time shows when all are there.
+        server = training.job.server
+        self._holds = self._times.virtual and (server.deadline_s > 0.0 or server.over_select > 1.0)
+        self._arrivals: list[Arrival] = []
+        self._lost: list[Lost] = []
         self._rows: dict[str, tuple[Tensor, float]] = {}
         self._ready: list[Trained] = []  # trained one by one, not yet delivered
         self._held: list[Trained] = []  # of clients whose fault needs to see the others first
@@ -56,7 +65,8 @@ class Collector:
         if training.server.alters_models:
             self._received = {"received": training.model.flattener.fingerprint(weights)}
         planned = {work.name: work for work in works}
-        for result in training.executor.run(self._times.handed_out(works), weights, integers):
+        going = self._times.handed_out([work for work in works if not self._ends_early(work)])
+        for result in training.executor.run(going, weights, integers) if going else ():
             if isinstance(result, Failed):
                 self._fail(replace(result, work=planned[result.work.name]))
             else:
@@ -64,10 +74,17 @@ class Collector:
                 self._take(result)
         self._deliver_ready()
         self._take_held(works)
+        self._close(works)
         self._times.pass_round()
         return self._updates(works)
 
     def _updates(self, works: Sequence[LocalWork]) -> RoundUpdates:
+        if self.late and not self._rows:
+            client = min(self.late, key=lambda name: self.late[name])
+            raise TrainingError(
+                f"round {works[0].round}: none of {len(works)} clients was done within server.deadline_s = "
+                f"{self._training.job.server.deadline_s:g}; the first, {client}, took {self.late[client]:.3g} s"
+            )
         if not self._rows:
             first = next(self._failures[work.name] for work in works)
             raise TrainingError(
@@ -78,12 +95,36 @@ class Collector:
         updates = torch.stack([self._rows[name][0] for name in names])
         return RoundUpdates(names, updates, torch.tensor([self._rows[name][1] for name in names]))
 
+    def _ends_early(self, work: LocalWork) -> bool:
+        """Whether a client is lost to its link or its owner before it has trained; that is recorded."""
+        reckoned = self._times.early_end(work, self._training.server.model_bytes)
+        if reckoned is None or reckoned.broke is None or work.silent_s > 0:
+            return False
+        self._break_off(work, reckoned, reckoned.broke, self._training.server.sent())
+        return True
+
+    def _break_off(self, work: LocalWork, reckoned: Reckoned, broke: Broke, down: int) -> None:
+        now_ns = time.perf_counter_ns()
+        self._lose(Lost(Failed(work, broke.stage, broke.kind, broke.message, None, now_ns, now_ns), reckoned, down))
+
     def _fail(self, failed: Failed) -> None:
-        silent = failed.kind == "timeout"
-        if silent:  # the worker may have been spared the wait
+        if failed.kind == "timeout":  # the worker may have been spared the wait
             failed = replace(failed, message=unanswered(failed.work))
+        down = self._training.server.sent()
+        self._lose(Lost(failed, self._times.failed(failed, down), down))
+
+    def _lose(self, lost: Lost) -> None:
         self.failed += 1
-        self._failures[failed.work.name] = failed
+        self._failures[lost.failed.work.name] = lost.failed
+        if self._holds:
+            self._lost.append(lost)
+        else:
+            self._times.wait_until(lost.reckoned.total_s)
+            self._record_lost(lost)
+
+    def _record_lost(self, lost: Lost) -> None:
+        failed, broke = lost.failed, lost.reckoned.broke
+        dropped = failed.kind == "timeout" or (broke is not None and broke.outcome == Outcome.DROPPED)
         self._rnd.failed(
             failed.work.name,
             stage=failed.stage,
@@ -92,9 +133,9 @@ class Collector:
             traceback=failed.traceback,
             attempt=failed.work.attempt,
             executor=self._training.executor.name,
-            outcome=Outcome.DROPPED if silent else Outcome.FAILED,
-            wire_bytes_down=self._training.server.sent(),
-            **self._times.of_failed(failed),
+            outcome=Outcome.DROPPED if dropped else Outcome.FAILED,
+            wire_bytes_down=lost.down,
+            **self._times.of_failed(failed, lost.reckoned),
         )
 
     def _take(self, trained: Trained) -> None:
@@ -152,13 +193,62 @@ class Collector:
             self._refuse(trained, error)
             return
         down = [training.server.sent() for _ in trained.works]
-        columns = self._times.of_trained(trained, sizes, down)
-        for work, update, samples in zip(trained.works, arrived, trained.samples.tolist(), strict=True):
+        reckoned = self._times.finished(trained, sizes, down)
+        arrival = self._without_broken(Arrival(trained, arrived, sizes, down, reckoned))
+        if arrival is None:
+            return
+        if self._holds:
+            self._arrivals.append(arrival)
+            return
+        self._times.wait_until(max((one.total_s for one in arrival.reckoned), default=0.0))
+        self._use(arrival)
+
+    def _without_broken(self, arrival: Arrival) -> Arrival | None:
+        """Clients whose update was lost on its way are lost after all."""
+        broken = set()
+        for row, reckoned in enumerate(arrival.reckoned):
+            if reckoned.broke is not None:
+                work = arrival.trained.works[row]
+                broken.add(work.name)
+                self._break_off(work, reckoned, reckoned.broke, arrival.down[row])
+        return arrival.parted(broken)[0]
+
+    def _close(self, works: Sequence[LocalWork]) -> None:
+        """The round has heard of everybody it will: who was in time is used, the others are late."""
+        if not self._holds:
+            return
+        totals = {
+            name: one.total_s for some in self._arrivals for name, one in zip(some.names, some.reckoned, strict=True)
+        }
+        arrived_s = {work.name: totals[work.name] for work in works if work.name in totals}
+        job = self._training.job
+        wanted = min(job.train.clients_per_round, len(works))
+        missing_s = [lost.reckoned.total_s for lost in self._lost]
+        end = closed(arrived_s, missing_s, wanted, job.server.deadline_s)
+        self.late = {name: arrived_s[name] for name in arrived_s if name in end.late}
+        for lost in self._lost:
+            self._record_lost(lost.given_up_at(end.at_s))
+        for arrival in self._arrivals:
+            in_time, late = arrival.parted(end.late)
+            if in_time is not None:
+                self._use(in_time)
+            if late is not None:
+                self._leave_out(late)
+        self._times.wait_until(end.at_s)
+
+    def _use(self, arrival: Arrival) -> None:
+        trained = arrival.trained
+        for work, update, samples in zip(trained.works, arrival.updates, trained.samples.tolist(), strict=True):
             self._rows[work.name] = (update, float(samples))
         if trained.integers:
-            names = (work.name for work in trained.works)
-            self.integers |= dict(zip(names, trained.integers, strict=True))
-        self._record(trained, arrived, sizes, down, columns)
+            self.integers |= dict(zip(arrival.names, trained.integers, strict=True))
+        self._record(arrival, {})
+
+    def _leave_out(self, arrival: Arrival) -> None:
+        """Late clients finish what they do, and nobody asks them for anything else before."""
+        for work, reckoned in zip(arrival.trained.works, arrival.reckoned, strict=True):
+            self._training.attendance.busy(work.client, self._times.end_ns(reckoned))
+        self._record(arrival, {"outcome": Outcome.LATE.value, "applied_version": None, "staleness": None})
 
     def _refuse(self, trained: Trained, error: CodecError) -> None:
         """An update that the codec cannot take costs its client, not the cohort."""
@@ -170,23 +260,23 @@ class Collector:
         times = trained.start_ns[0], trained.end_ns[0]
         self._fail(Failed(trained.works[0], "encode", kind, message, text, *times))
 
-    def _record(
-        self, trained: Trained, arrived: Tensor, sizes: list[int], down: list[int], times: Mapping[str, Any]
-    ) -> None:
+    def _record(self, arrival: Arrival, judged: Mapping[str, Any]) -> None:
+        trained = arrival.trained
         cohort = self._rnd.cohort(
-            [work.name for work in trained.works],
+            arrival.names,
             samples=trained.samples.tolist(),
             attempts=[work.attempt for work in trained.works],
         )
         for sample in trained.sampled:
             cohort.sampled_norms(sample.step, sample.stats, sample.slots)
-        columns: dict[str, Any] = {**times, **self._received}
+        times = self._times.columns(trained, arrival.sizes, arrival.reckoned)
+        columns: dict[str, Any] = {**times, **self._received, **judged}
         cohort.submit(
-            updates=arrived,
+            updates=arrival.updates,
             step_losses=trained.losses,
             steps=trained.steps,
-            wire_bytes_up=sizes,
-            wire_bytes_down=down,
+            wire_bytes_up=list(arrival.sizes),
+            wire_bytes_down=list(arrival.down),
             epochs=self._training.job.train.epochs,
             executor=self._training.executor.name,
             chunk=trained.chunk,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from fedvitals.faults.work import LocalWork
 from fedvitals.run import Run, start
 from fedvitals.settings import Settings, resolve
 from fedvitals.train.aggregate import make, own_rate
+from fedvitals.train.attendance import LOOK_AGAIN_S, MOST_LOOKS, Attendance
 from fedvitals.train.build import build
 from fedvitals.train.clock import RealClock, VirtualClock
 from fedvitals.train.collect import Collector
@@ -33,7 +35,9 @@ from fedvitals.train.flat import FlatModel
 from fedvitals.train.hooks import NoHook, RoundHook, RoundUpdates
 from fedvitals.train.job import Job
 from fedvitals.train.models import build_model
+from fedvitals.train.network import Network, network_of
 from fedvitals.train.progress import NoProgress, Progress
+from fedvitals.train.reckoning import Reckoner
 from fedvitals.train.result import Result
 from fedvitals.train.sections import ObserveSpec
 from fedvitals.train.selection import RandomSelection
@@ -93,6 +97,8 @@ class Training:
     injector: Injector
     server: Server
     clock: RealClock | VirtualClock
+    network: Network
+    attendance: Attendance
 
     @staticmethod
     def prepare(job: Job, *, full_steps: bool = False) -> Training:
@@ -106,14 +112,27 @@ class Training:
             job.faults, federation.clients, job.seed, trainable_layers=layers, classes=federation.classes
         )
         _refuse_impossible_faults(job, federation)
+        network = network_of(job.network.profile, federation.clients, job.seed)
+        attendance = Attendance(network, job.train.exclude)
         clock = VirtualClock() if job.execute.clock == "virtual" else RealClock()
         server = Server(model, aggregator, *codecs)
         picked = pick(Parts(job, federation, build_model(job, federation), full_steps))  # last: it may fork
-        return Training(job, federation, model, picked.executor, picked.why, injector, server, clock)
+        return Training(
+            job, federation, model, picked.executor, picked.why, injector, server, clock, network, attendance
+        )
+
+    @property
+    def reckoner(self) -> Reckoner:
+        """What clients' work takes on the virtual clock."""
+        spec = self.job.train
+        return Reckoner(self.network, spec.epochs, spec.batch_size, self.model.size, self._rows_of_work)
+
+    def _rows_of_work(self, work: LocalWork) -> int:
+        return len(work.y) if work.y is not None else len(self.federation.train_rows[work.client])
 
     @contextmanager
     def recorded(self, settings: Settings) -> Iterator[Run | NoRun]:
-        extra = {
+        extra: dict[str, Any] = {
             "executor": self.executor.name,
             "executor_why": self.why,
             "data_digest": self.federation.digest,
@@ -121,6 +140,8 @@ class Training:
             "clock": self.job.execute.clock,
             "server_lr": self.job.server.lr or own_rate(self.job.server.aggregator),
         }
+        if self.job.execute.clock == "virtual":
+            extra["network"] = self.network.described()
         config = self.job.to_dict()
         with start(
             self.job.name, config=config, settings=settings, now_ns=self.clock.now_ns, environment_extra=extra
@@ -131,19 +152,20 @@ class Training:
         """All rounds, one after the other."""
         job, total = self.job, self.job.train.rounds
         selection = RandomSelection(job.seed)
-        everyone = range(len(self.federation.clients))
         attempts: Counter[int] = Counter()
         counts: Counter[str] = Counter()
         loss = accuracy = None
         for number in range(total):
             with run.round(number, model=self.model.as_source()) as rnd:
+                present = self._present(rnd, number)
                 with rnd.phase("select"):
-                    chosen = selection.choose(number, everyone, job.train.clients_per_round)
+                    chosen = selection.choose(number, present, job.asked)
                     works = self._plan(chosen, attempts, number, run)
                     attempts.update(chosen)
+                    self._take_time(self.network.server.select_s(len(chosen)))
                 collector = Collector(self, rnd, run.origin_ns)
                 updates = collector.collect(works)
-                counts.update(trained=len(updates.clients), failed=collector.failed)
+                counts.update(trained=len(updates.clients), failed=collector.failed, late=len(collector.late))
                 self._aggregate(rnd, number, hook, updates, collector.integers)
                 if (number + 1) % job.train.evaluate_every == 0 or number + 1 == total:
                     loss, accuracy = self._evaluate(rnd, number)
@@ -151,6 +173,24 @@ class Training:
                 number + 1, total, loss, accuracy, len(updates.clients), collector.failed, time.perf_counter() - began
             )
         return self._result(run, loss, accuracy, counts, time.perf_counter() - began)
+
+    def _present(self, rnd: RoundSession | NoRound, number: int) -> list[int]:
+        """Who can be asked. Where nobody can, the round waits for somebody to come."""
+        present = self.attendance.present(number, self.clock.now_ns())
+        if present:
+            return present
+        with rnd.phase("wait"):
+            for look in range(1, MOST_LOOKS + 1):
+                self.clock.sleep(LOOK_AGAIN_S)
+                present = self.attendance.present(number, self.clock.now_ns(), look)
+                if present:
+                    return present
+        raise TrainingError(f"round {number}: no client was there in {MOST_LOOKS * LOOK_AGAIN_S / 86400:.0f} days")
+
+    def _take_time(self, seconds: float) -> None:
+        """What the server does takes time where a network is imitated, which needs the virtual clock."""
+        if self.network.imitated:
+            self.clock.sleep(seconds)
 
     def _plan(self, chosen: list[int], attempts: Counter[int], number: int, run: Run | NoRun) -> list[LocalWork]:
         """What each client will do, and which of its steps are looked at: asked once for equally many steps."""
@@ -189,6 +229,7 @@ class Training:
             rejected = set(updates.clients).difference(kept.clients)
             if rejected:
                 rnd.rejected(sorted(rejected))
+            self._take_time(self.network.server.aggregate_s(len(kept.clients), self.model.size))
             self.server.aggregate(kept, [integers[name] for name in kept.clients if name in integers])
             rollback = hook.after_round(number, self.model.module.state_dict())
             if rollback is not None:
@@ -198,6 +239,7 @@ class Training:
     def _evaluate(self, rnd: RoundSession | NoRound, number: int) -> tuple[float, float]:
         federation = self.federation
         with rnd.phase("evaluate"):
+            self._take_time(self.network.server.evaluate_s(len(federation.test_rows), self.model.size))
             loss, accuracy = evaluate(self.model.module, federation.x, federation.y, federation.test_rows)
             rnd.evaluated(loss=loss, accuracy=accuracy, samples=len(federation.test_rows))
             last = number + 1 == self.job.train.rounds
@@ -208,6 +250,8 @@ class Training:
     def _evaluate_clients(self, rnd: RoundSession | NoRound) -> None:
         held = [(name, rows) for name, rows in zip(self.federation.clients, self.federation.holdout_rows, strict=True)]
         held = [(name, rows) for name, rows in held if len(rows)]
+        rows_held = sum(len(rows) for _, rows in held)
+        self._take_time(self.network.server.evaluate_s(rows_held, self.model.size))
         losses, accuracies = evaluate_groups(
             self.model.module, self.federation.x, self.federation.y, [rows for _, rows in held]
         )
@@ -229,6 +273,7 @@ class Training:
             executor=self.executor.name,
             clients_per_s=counts["trained"] / wall_s if wall_s > 0 else 0.0,
             failed=counts["failed"],
+            late=counts["late"],
             model=self.model.released(),
         )
 

@@ -83,7 +83,7 @@ def pick(parts: Parts) -> Picked:
 def _against_batching(parts: Parts) -> str | None:
     """Why a batch of clients would not pay, where that was measured; None when it does."""
     job = parts.job
-    if job.train.clients_per_round == 1:
+    if job.asked == 1:
         return "one client a round is no batch"
     if job.model.kind not in PAYS:
         return "whether a batch of clients pays was not measured for models of your own"
@@ -95,7 +95,7 @@ def _against_batching(parts: Parts) -> str | None:
 
 
 def _one_by_one(parts: Parts, local: LocalTrainer, why: str) -> Picked:
-    if parts.job.train.clients_per_round == 1 or _workers(parts.job) == 1:
+    if parts.job.asked == 1 or _workers(parts.job) == 1:
         return Picked(SequentialExecutor(local), why)
     return Picked(_processes(parts, local), why)
 
@@ -113,13 +113,13 @@ def _processes(parts: Parts, local: LocalTrainer) -> Executor:
         workers=_workers(parts.job),
         chunk=1,
         size=local.model.size,
-        most=parts.job.train.clients_per_round,
+        most=_most(parts),
     )
 
 
 def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
     chunk = chunk_size(parts.job, size, parts.federation.input_shape)
-    cohort = parts.job.train.clients_per_round
+    cohort = _most(parts)
     workers = min(_workers(parts.job), -(-cohort // chunk))
     if workers == 1:
         return VectorisedExecutor(trainer, chunk)
@@ -140,6 +140,11 @@ def chunk_size(job: Job, size: int, row: tuple[int, ...] = ()) -> int:
     a_row = PICTURE_BYTES * math.prod(row[-2:]) if pictures else 4 * 4096
     a_client = 4 * size * 4 + job.train.batch_size * a_row
     return max(1, min(PICTURES_CHUNK if pictures else SMALL_CHUNK, CHUNK_BYTES // a_client))
+
+
+def _most(parts: Parts) -> int:
+    """Clients that a round may have at work."""
+    return min(parts.job.asked, len(parts.federation.clients))
 
 
 def _workers(job: Job) -> int:

@@ -5,6 +5,7 @@ Loads neither torch nor numpy, so a command can refuse a bad job before it has p
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 from fedvitals.errors import JobError, nearest
 from fedvitals.faults.registry import make
 from fedvitals.faults.spec import FaultSpec, refuse_duplicates
-from fedvitals.train.keys import Section, shown
+from fedvitals.train.keys import Section, refuse_unknown, shown
 from fedvitals.train.sections import (
     CodecSpec,
     DataSpec,
@@ -69,6 +70,37 @@ class Job:
         if not all(isinstance(fault, FaultSpec) for fault in self.faults):
             raise JobError("faults should be FaultSpecs; Job.from_dict takes plain tables")
         self._check_faults()
+        self._check_clock()
+        self._check_excluded()
+
+    @property
+    def asked(self) -> int:
+        """Clients that a round asks, of which it needs `train.clients_per_round`."""
+        return math.ceil(round(self.server.over_select * self.train.clients_per_round, 9))  # 1.1 * 10 is 11
+
+    def _check_clock(self) -> None:
+        """What is reckoned needs the clock that is: on the real one nobody plays slow, and nobody can be stopped."""
+        reckoned = {
+            "network.profile": (self.network.profile, "none"),
+            "server.deadline_s": (self.server.deadline_s, 0.0),
+            "server.over_select": (self.server.over_select, 1.0),
+        }
+        for name, (value, plain) in reckoned.items():
+            if value != plain and self.execute.clock != "virtual":
+                raise JobError(
+                    f'{name} = {shown(value)} is reckoned, and not waited for: it needs execute.clock = "virtual"; '
+                    f"on the real clock {name} = {shown(plain)} is right"
+                )
+
+    def _check_excluded(self) -> None:
+        """Clients of a dealt-out source are known by their numbers; those of others when the data is there."""
+        clients, excluded = self.data.clients, self.train.exclude
+        if self.data.partition == "natural":
+            return
+        if not all(_is_index(client, clients) for client in excluded):
+            refuse_unknown(excluded, [str(number) for number in range(clients)])
+        if len(excluded) == clients:
+            raise JobError(f"train.exclude leaves none of {clients} clients")
 
     def _check_faults(self) -> None:
         natural = self.data.partition == "natural"  # its ids are known only to the data

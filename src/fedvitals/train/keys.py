@@ -6,12 +6,16 @@ Light on purpose: a job is checked, listed and documented without torch or numpy
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 from fedvitals.errors import JobError, nearest
 
 T = TypeVar("T")
+FUNCTION = "module:function"
+MOST_COMPARED = 5000  # names, to find the nearest
+FEW = 20
 _WORDS = {
     bool: "true or false",
     int: "a whole number",
@@ -31,6 +35,8 @@ class Key:
     above: float | None = None  # a bound that is itself not allowed
     choices: tuple[str, ...] = ()
     or_else: str = ""  # another form that is right beside the choices, in words
+    files: str = ""  # how the name of a file ends that is right beside the choices
+    names: bool = False  # a list of clients' names, not of whole numbers
     built: tuple[object, ...] = ()
     longest: int = 200  # characters of a text, entries of a list
 
@@ -55,7 +61,7 @@ class Section:
 
 def checked(name: str, value: object, default: object, limits: Key) -> object:
     """The value in its field's own type, or a JobError that names the key, the value and what would be right."""
-    typed = _typed(name, value, type(default))
+    typed = _names(name, value) if limits.names else _typed(name, value, type(default))
     for number in typed if isinstance(typed, tuple) else (typed,):
         if isinstance(number, int | float) and not isinstance(number, bool):
             _in_range(name, value, number, limits)
@@ -88,6 +94,15 @@ def _typed(name: str, value: object, wanted: type) -> object:
     return value
 
 
+def _names(name: str, value: object) -> tuple[str, ...]:
+    """Names as text, whether they were written as numbers or not, as faults take them."""
+    right = isinstance(value, list | tuple) and all(type(entry) in (int, str) for entry in value)
+    if not right:
+        raise JobError(f'{name} = {shown(value)} should be a list of clients\' names, such as ["3", "7"]')
+    assert isinstance(value, list | tuple)
+    return tuple(dict.fromkeys(shown(entry) if type(entry) is int else entry for entry in value))
+
+
 def _in_range(name: str, value: object, number: float, limits: Key) -> None:
     if type(number) is float and not math.isfinite(number):  # a huge int would overflow there, and is out of range
         raise JobError(f"{name} = {number} is not a finite number")
@@ -114,7 +129,7 @@ def described_range(limits: Key) -> str:
 def _one_of(name: str, text: str, limits: Key) -> None:
     if not limits.choices or text in limits.choices:
         return
-    if limits.or_else and (":" in text or text.endswith(".npz")):
+    if (limits.files and text.endswith(limits.files)) or (FUNCTION in limits.or_else and ":" in text):
         return
     also = f", or {limits.or_else}" if limits.or_else else ""
     known = ", ".join(limits.choices)
@@ -125,3 +140,19 @@ def _one_of(name: str, text: str, limits: Key) -> None:
 
 def _unit(value: object) -> str:
     return "characters" if isinstance(value, str) else "entries"
+
+
+def refuse_unknown(excluded: Sequence[str], clients: Sequence[str]) -> None:
+    """A name that is nobody's is a mistake: the run would quietly be another one."""
+    there = set(clients)
+    for name in excluded:
+        if name not in there:
+            raise JobError(f"train.exclude: there is no client {name[:80]!r}{_who(name[:80], clients)}")
+
+
+def _who(name: str, clients: Sequence[str]) -> str:
+    """The nearest name, or how they begin: a list of a thousand names helps nobody."""
+    hint = nearest(name, list(clients)) if len(clients) <= MOST_COMPARED else ""
+    if "did you mean" in hint or (hint and len(clients) <= FEW):
+        return hint
+    return f"; the {len(clients)} clients begin with {', '.join(clients[:5])}"

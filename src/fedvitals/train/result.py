@@ -22,4 +22,5 @@ class Result:
     executor: str
     clients_per_s: float
     failed: int = 0  # participations that failed
+    late: int = 0  # that came after their round had closed
     model: nn.Module = field(default_factory=nn.Identity, repr=False)

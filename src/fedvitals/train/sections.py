@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedvitals.errors import JobError
-from fedvitals.train.keys import Section, key
+from fedvitals.train.keys import FUNCTION, Section, key
 
-FUNCTION = "module:function"
 AGGREGATORS = (  # by name, since train/aggregate.py needs torch; a test holds the two together
     "fedavg",
     "fedavgm",
@@ -22,6 +21,7 @@ AGGREGATORS = (  # by name, since train/aggregate.py needs torch; a test holds t
     "multi-krum",
     "geometric-median",
 )
+NETWORKS = ("lan", "broadband", "mobile", "cross-silo")  # a test holds them and train/device_profiles.py together
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class DataSpec(Section):
         "Where the rows come from.",
         choices=("digits", "synthetic"),
         or_else=f"a path to an .npz file, or {FUNCTION}",
+        files=".npz",
         longest=4096,
     )
     partition: str = key(
@@ -112,6 +113,7 @@ class TrainSpec(Section):
     clip: float = key(0.0, "Largest norm of a gradient; 0 does not clip.", low=0.0, high=1e9)
     proximal: float = key(0.0, "Pull towards the received model (FedProx's mu).", low=0.0, high=1e6)
     evaluate_every: int = key(1, "Rounds between evaluations.", low=1, high=10_000_000)
+    exclude: tuple[str, ...] = key((), "Clients that are never chosen, by name.", names=True, longest=100_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,18 @@ class ServerSpec(Section):
     )
     mode: str = key("sync", "Rounds, or a buffer that never waits.", choices=("sync", "async"), built=("sync",))
     selection: str = key("random", "How clients are chosen.", built=("random",))
-    deadline_s: float = key(0.0, "Seconds after which a round stops waiting; 0 waits.", low=0.0, high=1e9, built=(0.0,))
-    over_select: float = key(1.0, "How many times more clients are asked than needed.", low=1.0, high=1e3, built=(1.0,))
+    deadline_s: float = key(
+        0.0,
+        "Seconds after which a round stops waiting, on the virtual clock; who is not done is late. 0 waits.",
+        low=0.0,
+        high=1e9,
+    )
+    over_select: float = key(
+        1.0,
+        "How many times as many clients are asked as needed, on the virtual clock; the first to arrive are taken.",
+        low=1.0,
+        high=1e3,
+    )
     buffer: int = key(10, "Async: updates a step of the server.", low=1, high=1_000_000)
     concurrency: int = key(100, "Async: clients at work at once.", low=1, high=1_000_000)
     staleness_bound: int = key(0, "Async: versions an update may be behind; 0 has no bound.", low=0, high=1_000_000)
@@ -143,10 +155,17 @@ class CodecSpec(Section):
 
 @dataclass(frozen=True, slots=True)
 class NetworkSpec(Section):
-    """Links that are imitated."""
+    """Devices and links that are imitated, on the virtual clock: [how](../how-to/imitate-a-network.md)."""
 
     title: ClassVar[str] = "network"
-    profile: str = key("none", "Speed and delay of the clients' links.", built=("none",))
+    profile: str = key(
+        "none",
+        "The kind of clients, or a file with a device a row.",
+        choices=("none", *NETWORKS),
+        or_else="a path to a .csv file",
+        files=".csv",
+        longest=4096,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,11 @@ class Server:
         self._size_down = len(data)
         return self.model.from_named(self._down.decode(data))
 
+    @property
+    def model_bytes(self) -> int:
+        """What a model takes on its way out."""
+        return self._size_down
+
     def sent(self) -> int:
         """A model goes out to one client: its bytes."""
         self.bytes_down += self._size_down

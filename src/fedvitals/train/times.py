@@ -1,14 +1,17 @@
-"""How long clients took: as measured, or on the virtual clock as a nominal device would have needed."""
+"""How long clients took: as measured, or on the virtual clock as their devices would have needed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedvitals.capture.attributes import as_json
 from fedvitals.faults.work import LocalWork
-from fedvitals.train.clock import NominalDevice, RealClock, VirtualClock
+from fedvitals.train.clock import RealClock, VirtualClock
+from fedvitals.train.device import NOMINAL
+from fedvitals.train.reckoning import Reckoned, Reckoner
 from fedvitals.train.trained import Failed, Trained
 
 NOW = 1e-9  # seconds of silence that nobody notices
@@ -17,13 +20,11 @@ NOW = 1e-9  # seconds of silence that nobody notices
 class RoundTimes:
     """The times of one round's clients, as columns of their participations."""
 
-    def __init__(self, clock: RealClock | VirtualClock, origin_ns: int, epochs: int, parameters: int) -> None:
+    def __init__(self, clock: RealClock | VirtualClock, origin_ns: int, reckoner: Reckoner) -> None:
         self._clock = clock
         self._origin_ns = origin_ns
-        self._epochs = epochs
-        self._parameters = parameters
+        self._reckoner = reckoner
         self.virtual = isinstance(clock, VirtualClock)
-        self._device = NominalDevice()
         self._longest_s = 0.0
 
     def handed_out(self, works: Sequence[LocalWork]) -> Sequence[LocalWork]:
@@ -32,27 +33,51 @@ class RoundTimes:
             return works
         return [replace(w, compute_factor=1.0, load_factor=1.0, silent_s=min(w.silent_s, NOW)) for w in works]
 
+    def early_end(self, work: LocalWork, down: int) -> Reckoned | None:
+        """The end of a client that is lost before it has trained; only devices that are imitated are."""
+        return self._reckoner.early_end(work, down) if self.virtual else None
+
+    def finished(self, trained: Trained, sizes: Sequence[int], down: Sequence[int]) -> list[Reckoned]:
+        """What clients that trained come to, `sizes` bytes up and `down` bytes down; nothing on the real clock."""
+        if not self.virtual:
+            return []
+        facts = zip(trained.works, trained.steps.tolist(), trained.samples.tolist(), down, sizes, strict=True)
+        return [self._reckoner.finished(*fact) for fact in facts]
+
+    def failed(self, failed: Failed, down: int) -> Reckoned:
+        """What a client that failed comes to; one that never answered is waited for."""
+        if failed.kind == "timeout" and failed.work.silent_s:
+            return Reckoned({"wait": failed.work.silent_s})
+        return self._reckoner.failed(failed.work, failed.stage, down) if self.virtual else Reckoned({})
+
     def pass_round(self) -> None:
-        """Clients work side by side: on the virtual clock their part of a round takes as long as the slowest."""
+        """Clients work side by side: on the virtual clock their part of a round takes as long as the slowest that it
+        waits for."""
         if self.virtual:
             self._clock.sleep(self._longest_s)
 
-    def of_trained(self, trained: Trained, sizes: Sequence[int], down: Sequence[int]) -> dict[str, Any]:
-        """Start, end and phases of clients that finished, `sizes` bytes up and `down` bytes down."""
-        return self._reckoned(trained, sizes, down) if self.virtual else self._measured(trained, sizes)
+    def end_ns(self, reckoned: Reckoned) -> int:
+        """When it is over on the run's clock, counted as the clock counts."""
+        return self._clock.now_ns() + round(reckoned.total_s * 1e9)
 
-    def of_failed(self, failed: Failed) -> dict[str, Any]:
-        """The same of one that did not; a client that never answered is waited for."""
-        silent_s = failed.work.silent_s if failed.kind == "timeout" else 0.0
-        phases_s = {"wait": silent_s} if silent_s else {}
-        if not self.virtual:
-            return {
-                "start_ns": failed.start_ns - self._origin_ns,
-                "end_ns": failed.end_ns - self._origin_ns,
-                "phases_s": phases_s,
-            }
-        self._longest_s = max(self._longest_s, silent_s)
-        return {"start_ns": self._now(), "end_ns": self._now() + round(silent_s * 1e9), "phases_s": phases_s}
+    def columns(self, trained: Trained, sizes: Sequence[int], reckoned: Sequence[Reckoned]) -> dict[str, Any]:
+        """Start, end and phases of clients that finished."""
+        return self._virtual(reckoned) if self.virtual else self._measured(trained, sizes)
+
+    def of_failed(self, failed: Failed, reckoned: Reckoned) -> dict[str, Any]:
+        """The same of one that did not."""
+        start_ns, end_ns = failed.start_ns, failed.end_ns
+        if self.virtual:
+            start_ns, end_ns = self._clock.now_ns(), self.end_ns(reckoned)
+        return {
+            "start_ns": start_ns - self._origin_ns,
+            "end_ns": end_ns - self._origin_ns,
+            "phases_s": reckoned.phases_s,
+        }
+
+    def wait_until(self, seconds: float) -> None:
+        """The round waits so long at least, from its clients' start."""
+        self._longest_s = max(self._longest_s, seconds)
 
     def _measured(self, trained: Trained, sizes: Sequence[int]) -> dict[str, Any]:
         ends = list(trained.end_ns)
@@ -72,30 +97,20 @@ class RoundTimes:
 
     def _wait_for_link(self, work: LocalWork, size: int) -> float:
         """On the real clock a link is slow by waiting for what it adds to a nominal one."""
-        more = self._device.upload_s(size, work.link_factor) - self._device.upload_s(size)
+        more = NOMINAL.upload_s(size, work.link_factor) - NOMINAL.upload_s(size)
         self._clock.sleep(more)
         return more
 
-    def _reckoned(self, trained: Trained, sizes: Sequence[int], down: Sequence[int]) -> dict[str, Any]:
-        phases = [self._nominal(trained, i, sizes[i], down[i]) for i in range(len(trained.works))]
-        totals = [sum(one.values()) for one in phases]
-        self._longest_s = max([self._longest_s, *totals])
-        return {
-            "start_ns": self._now(),
-            "end_ns": [self._now() + round(total * 1e9) for total in totals],
-            "phases_s": {name: [one[name] for one in phases] for name in phases[0]},
+    def _virtual(self, reckoned: Sequence[Reckoned]) -> dict[str, Any]:
+        columns: dict[str, Any] = {
+            "start_ns": self._clock.now_ns() - self._origin_ns,
+            "end_ns": [self.end_ns(one) - self._origin_ns for one in reckoned],
+            "phases_s": {name: [one.phases_s[name] for one in reckoned] for name in reckoned[0].phases_s},
         }
+        if any(one.retries for one in reckoned):
+            columns["metrics"] = [_retries(one.retries) for one in reckoned]
+        return columns
 
-    def _nominal(self, trained: Trained, slot: int, size: int, down: int) -> dict[str, float]:
-        work, steps = trained.works[slot], int(trained.steps[slot])
-        rows = float(trained.samples[slot]) * self._epochs / max(steps, 1)
-        alone = self._device.train_s(steps, rows, self._parameters)
-        return {
-            "download": self._device.download_s(down, work.link_factor),
-            "load": (work.load_factor - 1.0) * alone,
-            "train": alone * work.compute_factor,
-            "upload": self._device.upload_s(size, work.link_factor),
-        }
 
-    def _now(self) -> int:
-        return self._clock.now_ns() - self._origin_ns
+def _retries(retries: Mapping[str, int]) -> str | None:
+    return as_json({f"{phase}_retries": count for phase, count in retries.items()}) if retries else None
