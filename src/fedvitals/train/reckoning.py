@@ -61,7 +61,7 @@ class Reckoner:
         phases = {"download": download.seconds, **self._planned(work)}
         left = _cut(phases, share * sum(phases.values()))
         stage = list(left)[-1]
-        message = f"went away after {sum(left.values()):.3g} s, in {stage}"
+        message = f"went away after {sum(left.values()):.3g} s"
         return Reckoned(left, _retries(download), Broke(stage, "ConnectionResetError", message, Outcome.DROPPED))
 
     def failed(self, work: LocalWork, stage: str, down_bytes: int) -> Reckoned:
