@@ -127,6 +127,10 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("total_cpu_bytes", "attribute", "By", "Sum over all operations, on the CPU."),
     Convention("total_device_bytes", "attribute", "By", "Sum over all operations, on devices."),
     Convention("not_profiled", "attribute", "1", "Why the profiler could not run."),
+    # of networks that are imitated: of the phase `select`, and in the metrics of a participation
+    Convention("available", "attribute", "{client}", "Clients that could be asked when the round began."),
+    Convention("download_retries", "attribute", "1", "How often its download broke off and was begun again."),
+    Convention("upload_retries", "attribute", "1", "How often its upload broke off and was begun again."),
     # metrics of a round
     Convention("fl.round.selected", "metric", "{client}", "Clients asked in a round.", field="Round.selected"),
     Convention("fl.round.used", "metric", "{client}", "Clients whose update was used.", field="Round.used"),

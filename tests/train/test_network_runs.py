@@ -154,10 +154,12 @@ def test_who_is_away_is_not_asked_and_rounds_wait_for_somebody(tmp_path: Path) -
     """With devices that are hardly ever there, a round waits, and begins with those that came."""
     run(small({**_file(tmp_path, "available\n0.02\n"), "train.rounds": 4}), tmp_path / "runs")
     with recorded(tmp_path / "runs") as reader:
-        rounds, waits = reader.rounds(), [one for one in reader.spans() if one.name == "wait"]
+        rounds, spans = reader.rounds(), sorted(reader.spans(), key=lambda one: one.start_ns)
+    waits, selects = ([one for one in spans if one.name == name] for name in ("wait", "select"))
     assert waits
     assert all(((one.end_ns or 0) - one.start_ns) % (60 * 10**9) == 0 for one in waits)
     assert {one.selected for one in rounds} <= {1, 2}
+    assert [json.loads(one.attributes or "{}")["available"] for one in selects] == [one.selected for one in rounds]
 
 
 def test_excluded_clients_take_no_part(tmp_path: Path) -> None:

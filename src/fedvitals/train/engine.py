@@ -158,7 +158,7 @@ class Training:
         for number in range(total):
             with run.round(number, model=self.model.as_source()) as rnd:
                 present = self._present(rnd, number)
-                with rnd.phase("select"):
+                with rnd.phase("select", **({"available": len(present)} if self.network.imitated else {})):
                     chosen = selection.choose(number, present, job.asked)
                     works = self._plan(chosen, attempts, number, run)
                     attempts.update(chosen)

@@ -52,6 +52,8 @@ class Reckoner:
 
     def early_end(self, work: LocalWork, down_bytes: int) -> Reckoned | None:
         """A client whose update is lost before it is made: it need not be trained. None for all others."""
+        if not self.network.imitated:
+            return None
         download = self.network.download(work, down_bytes)
         if download.given_up:
             return Reckoned({"download": download.seconds}, _retries(download), _given_up("download"))
