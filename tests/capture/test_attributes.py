@@ -35,6 +35,17 @@ def test_anything_becomes_bounded_json_that_can_be_read_back(values: dict[Any, A
         assert {str(key)[:200] for key in values} == set(found)
 
 
+@given(st.dictionaries(st.text(max_size=30), VALUES, max_size=80))
+def test_entries_that_are_json_come_first_and_are_never_left_out(values: dict[Any, Any]) -> None:
+    """Within the same bound, and the others are counted as without them."""
+    text = as_json(values, '"rss_bytes": [1, 2, 3]')
+    assert len(text) <= LONGEST
+    assert text.startswith('{"rss_bytes": [1, 2, 3]')
+    if "rss_bytes" not in values and "left_out" not in values:
+        found = json.loads(text)
+        assert len(values) == len(found) - 1 - ("left_out" in found) + found.get("left_out", 0)
+
+
 @pytest.mark.parametrize(
     ("value", "kept"),
     [

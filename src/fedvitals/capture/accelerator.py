@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+MOST_DEVICES = 16  # whose memory is kept with a phase
+
 
 class DeviceSample(NamedTuple):
     device: str
@@ -82,7 +84,7 @@ def over(before: Sequence[DeviceMemory], after: Sequence[DeviceMemory]) -> dict[
     which may set it back itself: where it did not rise, the highest is that of the two ends."""
     known = {one.device: one for one in before}
     found: dict[str, list[int]] = {}
-    for end in after:
+    for end in after[:MOST_DEVICES]:
         start = known.get(end.device, DeviceMemory(end.device, 0, 0))
         risen = end.peak_bytes if end.peak_bytes > start.peak_bytes else 0
         found[end.device] = [start.used_bytes, max(risen, start.used_bytes, end.used_bytes), end.used_bytes]

@@ -19,16 +19,16 @@ _RESERVED = 24  # room to say how much was left out
 _MOST_BITS = 4_096  # json refuses numbers of more than 4,300 digits
 
 
-def as_json(values: Mapping[Any, Any]) -> str:
-    """As many of the values as there is room for."""
-    parts: list[str] = []
-    room = LONGEST - _RESERVED
+def as_json(values: Mapping[Any, Any], first: str = "") -> str:
+    """As many of the values as there is room for, after `first`: entries that are JSON already."""
+    parts: list[str] = [first] if first else []
+    room = LONGEST - _RESERVED - len(first)
     for key, value in islice(values.items(), MOST_ITEMS):
         part = _entry(key, value)
         if len(part) + 2 <= room:
             parts.append(part)
             room -= len(part) + 2
-    left_out = len(values) - len(parts)
+    left_out = len(values) - len(parts) + bool(first)
     if left_out:
         parts.append(f'"left_out": {left_out}')
     return "{" + ", ".join(parts) + "}"

@@ -178,10 +178,9 @@ class ClientSession:
 
     def _measure(self) -> None:
         held, self._held = self._held, None
-        used = self.recorder.memory.end(held)
-        self.draft.metrics = used | self.draft.metrics
+        self.draft.memory = self.recorder.memory.end(held)
         known = self.recorder.memory.meter.known_peak_bytes  # looked at just now, where it was measured
-        self.draft.peak_memory_bytes = known if used else peak_rss_bytes()
+        self.draft.peak_memory_bytes = known if self.draft.memory else peak_rss_bytes()
 
     @harmless
     def _stop_watching(self) -> None:

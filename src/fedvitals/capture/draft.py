@@ -46,6 +46,7 @@ class Draft:
     slot: int | None = None
     attributed: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
+    memory: str = ""  # what it used, as entries of JSON
     explicit_epochs: bool = False
     batches: int = 0  # that `batches` handed out
     own_steps: int = 0
@@ -119,7 +120,7 @@ class Draft:
             chunk=self.chunk,
             slot=self.slot,
             attributed=self.attributed,
-            metrics=as_json(self.metrics) if self.metrics else None,
+            metrics=as_json(self.metrics, self.memory) if self.metrics or self.memory else None,
             **seconds,
             **self.statistics,
         )

@@ -55,8 +55,8 @@ class Stretch:
 class MemoryMeter:
     """Of this process. Every call costs some microseconds; none of them waits."""
 
-    def __init__(self, mark: Watermark, *, sample_every_s: float = SAMPLE_EVERY_S) -> None:
-        self._mark = mark
+    def __init__(self, mark: Watermark | None = None, *, sample_every_s: float = SAMPLE_EVERY_S) -> None:
+        self._mark = mark  # None: found when it is first needed
         self._every_s = sample_every_s
         self._highest = 0
         self._fresh()
@@ -72,7 +72,8 @@ class MemoryMeter:
     def after_fork(self) -> None:
         """In the child there is no thread, nobody's stretches are ours, and its memory begins as it is."""
         self._highest = 0
-        self._mark.close()
+        if self._mark is not None:
+            self._mark.close()
         self._fresh()
 
     @property
@@ -85,16 +86,17 @@ class MemoryMeter:
         with self._lock:
             return Reading(self._look().rss_bytes, self._highest)
 
-    def begin(self, *, exact: bool = True) -> Stretch:
+    def begin(self, *, exact: bool = True, sampled: bool = True) -> Stretch:
+        """With neither, the end tells of a peak that is higher than any before, and else of no more than the ends."""
         with self._lock:
             now = self._look()
-            stretch = Stretch(now, exact and self._mark.reset())
+            stretch = Stretch(now, exact and self._known().reset())
             for other in self._open:
                 if other.thread != stretch.thread:
                     other.shared = stretch.shared = True
             del self._open[: len(self._open) + 1 - MOST_OPEN]
             self._open.append(stretch)
-            if not stretch.exact:
+            if sampled and not stretch.exact:
                 self._sample()
         return stretch
 
@@ -106,14 +108,25 @@ class MemoryMeter:
                 self._open.remove(stretch)
         return Used(stretch.start_bytes, stretch.highest_bytes, now.rss_bytes, stretch.sampled, stretch.shared)
 
+    def drop(self, stretch: Stretch) -> None:
+        """Nobody wants to know."""
+        with self._lock:
+            if stretch in self._open:
+                self._open.remove(stretch)
+
     def _overlapping(self, stretch: Stretch) -> None:
         """Of one thread, what began later ends earlier; tasks that take turns do not."""
         for later in self._open[self._open.index(stretch) + 1 :]:
             if later.thread == stretch.thread:
                 later.shared = stretch.shared = True
 
+    def _known(self) -> Watermark:
+        if self._mark is None:
+            self._mark = find_watermark()
+        return self._mark
+
     def _look(self) -> Reading:
-        now = self._mark.read()
+        now = (self._mark or self._known()).read()
         self._highest = max(self._highest, now.peak_bytes, now.rss_bytes)
         for one in self._open:
             one.saw(now)
@@ -159,7 +172,7 @@ class MemoryMeter:
             wanted.wait()
 
 
-METER = MemoryMeter(find_watermark())
+METER = MemoryMeter()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=METER.after_fork)

@@ -61,8 +61,7 @@ class SpanSession:
     ) -> None:
         try:
             end_ns = self.recorder.now()
-            self._measure()
-            self._record(end_ns, error)
+            self._record(end_ns, error, self._measured())
         except Exception as own:
             self.recorder.trouble("span", own)
 
@@ -85,16 +84,15 @@ class SpanSession:
         other._attributes = dict(self._attributes)
         return other
 
-    def _measure(self) -> None:
+    def _measured(self) -> str:
         held, self._held = self._held, None
-        if held is not None and self.recorder.alive:  # first: where there is no room for all, the last are left out
-            self._attributes = self.recorder.memory.end(held) | self._attributes
+        return self.recorder.memory.end(held) if held is not None and self.recorder.alive else ""
 
     def _phase(self) -> str:
         """Under which name it is kept."""
         return self.name
 
-    def _record(self, end_ns: int, error: BaseException | None) -> None:
+    def _record(self, end_ns: int, error: BaseException | None, memory: str) -> None:
         round_number, client, attempt = self._where
         span = Span(
             id=self._id,
@@ -107,7 +105,7 @@ class SpanSession:
             attempt=attempt,
             thread=threading.current_thread().name,
             error=in_words(error, LONGEST_ERROR) if error is not None else None,
-            attributes=as_json(self._attributes) if self._attributes else None,
+            attributes=as_json(self._attributes, memory) if self._attributes or memory else None,
         )
         self.recorder.emit([span])
 
