@@ -180,8 +180,8 @@ def test_the_run_tells_its_devices(tmp_path: Path) -> None:
     assert said["clients"] == 6
     assert list(said["devices"]) == list("012345")
     device = network_of("mobile", ["3"], 42).devices[0]
-    assert said["devices"]["3"]["up_mbps"] * 1e6 == pytest.approx(device.up_bits_per_s, rel=1e-5)
-    assert said["devices"]["3"]["loss"] == pytest.approx(device.loss, rel=1e-5)
+    assert said["devices"]["3"]["up_mbps"] * 1e6 == pytest.approx(device.up_bits_per_s, rel=1e-3)
+    assert said["devices"]["3"]["loss"] == pytest.approx(device.loss, rel=1e-3)
     with recorded(tmp_path / "none") as reader:
         assert reader.run().environment["network"]["devices"] == {}
     with recorded(tmp_path / "real") as reader:

@@ -103,8 +103,8 @@ def dealt(path: str, file: DeviceFile, clients: Sequence[str], seed: int) -> tup
 
 
 def described(device: Device) -> dict[str, float]:
-    """A device in the columns and units of such a file."""
-    return {name: float(f"{getattr(device, one.field) / one.unit:.6g}") for name, one in COLUMNS.items()}
+    """A device in the columns and units of such a file, to four digits: a run keeps a thousand of them."""
+    return {name: float(f"{getattr(device, one.field) / one.unit:.4g}") for name, one in COLUMNS.items()}
 
 
 def _deck(cards: int, wanted: int, seed: int) -> list[int]:
