@@ -1,4 +1,4 @@
-"""What a prediction says."""
+"""What a prediction says, and what is said where there is none."""
 
 from __future__ import annotations
 
@@ -19,3 +19,12 @@ class Prediction:
     assumes: tuple[str, ...]
     job: Mapping[str, Any] | None = None  # the keys of the job that make it ("train.batch_size": 64)
     unverified: str | None = None  # why the engine cannot make it; None where it can
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """A change that would make sense, but whose effect cannot be told from this run."""
+
+    change: str
+    kind: str
+    why: str

@@ -1,0 +1,151 @@
+"""What if clients trained with larger batches: fewer steps over as many rows.
+
+A step takes `a` and `b` a row. On the virtual clock both are known from the client's device; elsewhere they are fitted
+to the run's participations, which differ in rows a step because their last batches are smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fedvitals.profile.whatif.fitting import Fit, fitted
+from fedvitals.profile.whatif.model import Model, Task
+from fedvitals.profile.whatif.prediction import Declined, Prediction
+from fedvitals.profile.whatif.simulate import Change
+from fedvitals.profile.whatif.telling import less_by, told_of
+from fedvitals.store.table import Floats
+from fedvitals.vocabulary import CLIENT_PHASES
+
+KIND = "batch"
+TIMES = (2, 4)
+COMPUTING = [CLIENT_PHASES.index("load"), CLIENT_PHASES.index("train")]
+FLOP = 6  # a parameter a row, as the engine's devices count
+VALUE_BYTES = 4
+MOST_UNSURE = 0.05  # of the wall time
+
+Rates = Callable[[str], tuple[float, float] | None]  # a client's seconds a step and a row
+
+
+class Amounts(NamedTuple):
+    """Of each participation; NaN where it is not known."""
+
+    rows: Floats  # gone through
+    steps: Floats
+    steps_after: Floats
+    seconds: Floats  # of loading and training
+
+
+def changes(model: Model) -> Iterator[Prediction | Declined]:
+    """Twice and four times as large."""
+    now = batch_size(model)
+    for times in TIMES if now else ():
+        found = with_batches_of(model, now * times)
+        if found is not None:
+            yield found
+        if isinstance(found, Declined):
+            return
+
+
+def batch_size(model: Model) -> int:
+    """As configured; 0 where nobody knows."""
+    return int(model.told.number("train.batch_size", model.told.number("batch_size", 0.0)))
+
+
+def with_batches_of(model: Model, size: int) -> Prediction | Declined | None:
+    """None where no steps were recorded, or a larger batch would have no fewer."""
+    now = batch_size(model)
+    amounts = _amounts(model, size) if now > 0 and size > 0 else None
+    if amounts is None or not np.nansum(np.abs(amounts.steps_after - amounts.steps)):
+        return None
+    what = f"batches of {size} instead of {now}"
+    if model.batched:
+        return Declined(what, KIND, "clients are trained as one batch, which hides what a step of a client takes")
+    rates, assumes = _of_devices(model), "a step and a row take what the client's device is known to need"
+    if rates is None:
+        fit = _fitted(amounts)
+        if fit is None or _unsure(model, fit, amounts):
+            why = "participations differ too little in rows a step to tell what a step takes from what a row takes"
+            return Declined(what, KIND, why)
+        a, b = fit.seconds.tolist()
+        rates = _same((a, b))
+        assumes = f"a step takes {1e3 * a:.3g} ms and {1e3 * b:.3g} ms a row, fitted to this run's participations"
+    shares = _shares(model, amounts, rates)
+    took = np.nan_to_num(model.timeline.participations.phases_s[:, COMPUTING]).sum(axis=1)
+
+    def seconds(task: Task) -> float:
+        return max(task.seconds + (float(shares[task.row]) - 1.0) * float(took[task.row]), 0.0)
+
+    learning = "as many passes over the rows; what fewer steps do to learning is not predicted"
+    less = less_by(model, Change(seconds=seconds))
+    return told_of(model, KIND, what, less, [assumes, learning, model.draw.assumes], {"train.batch_size": size})
+
+
+def _same(rates: tuple[float, float]) -> Rates:
+    return lambda client: rates
+
+
+def _amounts(model: Model, size: int) -> Amounts:
+    """A client that did not finish has what it usually has."""
+    table = model.timeline.participations
+    epochs = np.where(np.isnan(table.epochs), 1.0, table.epochs)
+    after = epochs * np.ceil(table.samples / size)
+    seconds = table.phases_s[:, COMPUTING]
+    timed = np.where(np.isnan(seconds[:, 1]), np.nan, np.nan_to_num(seconds).sum(axis=1))
+    rows, steps, after = (
+        _filled(column, table.client)
+        for column in (table.samples * epochs, table.steps, np.minimum(after, table.steps))
+    )
+    return Amounts(rows, steps, after, timed)
+
+
+def _filled(values: Floats, client: np.ndarray) -> Floats:
+    """Where a value is missing, the client's median."""
+    filled = values.copy()
+    for one in np.unique(client[np.isnan(values)]).tolist():
+        mine = client == one
+        known = values[mine & ~np.isnan(values)]
+        if len(known):
+            filled[mine & np.isnan(values)] = np.median(known)
+    return filled
+
+
+def _of_devices(model: Model) -> Rates | None:
+    """What is known on the virtual clock."""
+    parameters = sum(layer.bytes for layer in model.profile.communication.layers) / VALUE_BYTES
+    if not model.told.virtual or model.told.device(next(iter(model.history), "")) is None or not parameters:
+        return None
+
+    def rates(client: str) -> tuple[float, float] | None:
+        device = model.told.device(client)
+        speed = device.get("gflop_per_s", 0.0) * 1e9 if device else 0.0
+        return (device.get("step_ms", 0.0) / 1e3, FLOP * parameters / speed) if device and speed > 0 else None
+
+    return rates
+
+
+def _fitted(amounts: Amounts) -> Fit | None:
+    return fitted(np.stack([amounts.steps, amounts.rows], axis=1), amounts.seconds)
+
+
+def _unsure(model: Model, fit: Fit, amounts: Amounts) -> bool:
+    """Whether the difference that fewer steps make is known too badly to be told."""
+    fewer = float(np.nansum(amounts.steps - amounts.steps_after))
+    on_path = model.profile.breakdown_s.get("train", 0.0) / max(float(np.nansum(amounts.seconds)), 1e-12)
+    return fit.sure_s(np.array([fewer, 0.0])) * min(on_path, 1.0) > MOST_UNSURE * model.profile.wall_s
+
+
+def _shares(model: Model, amounts: Amounts, rates: Rates) -> Floats:
+    """How long each participation's computing takes with the change, to what it took."""
+    client = model.timeline.participations.client
+    found = np.ones(len(client))
+    for number, name in enumerate(model.timeline.clients):
+        known, mine = rates(name), client == number
+        if known is not None:
+            before = known[0] * amounts.steps[mine] + known[1] * amounts.rows[mine]
+            after = known[0] * amounts.steps_after[mine] + known[1] * amounts.rows[mine]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                found[mine] = np.where(before > 0, after / before, 1.0)
+    return np.nan_to_num(found, nan=1.0)

@@ -1,0 +1,180 @@
+"""A small model of the run: who worked how long in each round, and how many at a time.
+
+The simulator replays it with changed durations. What the model does not know (the server's phases, gaps, what lies
+between rounds) stays as it was: a prediction is the recorded time and the difference of two simulations.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from fedvitals.profile.profile import Profile
+from fedvitals.profile.timeline import NOBODY, Timeline, Works
+from fedvitals.profile.whatif.cohorts import Draw, draw_of
+from fedvitals.profile.whatif.told import Told
+from fedvitals.randomness import stream
+from fedvitals.store.table import Ints
+from fedvitals.vocabulary import Outcome
+
+SLACK_NS = 1_000_000  # two clients overlap who are at work together for longer than this
+EVERYBODY = 1_000_000  # workers: more than there are clients
+
+
+class Task(NamedTuple):
+    """One client's work, as it was recorded."""
+
+    client: str
+    seconds: float
+    delivered: bool
+    late: bool
+    row: int  # among the timeline's participations
+
+
+class RoundTimes(NamedTuple):
+    """One round as it was."""
+
+    number: int
+    wall_s: float
+    until_next_s: float  # from its start to the next one's, or to the end of the run
+    before_s: float  # from its start to its clients'
+    clients_s: float  # from their start until the last one that was waited for was done
+    gap_s: float  # between its clients' first start and last end, in which none worked
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """One run. `workers` is how many clients are at work at a time; EVERYBODY: each has a computer of its own."""
+
+    profile: Profile
+    told: Told
+    draw: Draw
+    workers: int
+    batched: bool  # clients were trained as one: their own times are shares
+    rounds: tuple[RoundTimes, ...]
+    history: Mapping[str, Sequence[Task]]  # of each client that was asked, by attempt
+
+    @staticmethod
+    def of(profile: Profile) -> Model:
+        timeline, told = profile.timeline, Told.of(profile.run)
+        return Model(
+            profile=profile,
+            told=told,
+            draw=draw_of(timeline, told),
+            workers=_workers(timeline, told),
+            batched=bool((timeline.works.client == NOBODY).any()),
+            rounds=tuple(_rounds(timeline)),
+            history=_history(timeline),
+        )
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.profile.timeline
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether clients wait for nobody, and a round for the slowest."""
+        return self.workers == EVERYBODY and not self.batched
+
+    @cached_property
+    def asked(self) -> int:
+        """Clients a round, usually."""
+        table = self.timeline.participations
+        counts = np.bincount(table.round[table.round >= 0])
+        return int(np.median(counts[counts > 0])) if counts.any() else 0
+
+    @property
+    def patience(self) -> tuple[int | None, float | None]:
+        """With how many clients the run's rounds went on, and for how long they waited at most; None: for all."""
+        if not self.told.is_job:
+            return None, None
+        deadline_s = self.told.number("server.deadline_s", 0.0)
+        more = self.told.number("server.over_select", 1.0) > 1.0
+        wanted = int(self.told.number("train.clients_per_round", 0.0))
+        return (wanted if more and wanted > 0 else None), (deadline_s if deadline_s > 0 else None)
+
+    def task(self, client: str, attempt: int) -> Task:
+        """A client's work at this attempt: as recorded, or like an earlier one; one who never was asked works like
+        somebody else."""
+        known = self.history.get(client) or self.history[self._stand_in(client)]
+        return known[attempt % len(known)]
+
+    def _stand_in(self, client: str) -> str:
+        names = sorted(self.history)
+        return names[int(stream(0, "what-if stand-in", client).integers(len(names)))]
+
+
+def _workers(timeline: Timeline, told: Told) -> int:
+    """The most that were at work at a time; EVERYBODY where all of each round were."""
+    if told.virtual:
+        return EVERYBODY
+    works = timeline.works
+    most, all_at_once = 1, len(works) > 0
+    for rows in _by_round(works):
+        together = _together(works, rows)
+        most = max(most, together)
+        all_at_once = all_at_once and together == len(rows)
+    pooled = told.is_job and told.environment.get("executor") != "flower"
+    return EVERYBODY if all_at_once and most > 1 and not pooled else most
+
+
+def _by_round(works: Works) -> list[Ints]:
+    order = np.argsort(works.round, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(works.round[order])) + 1) if len(order) else []
+
+
+def _together(works: Works, rows: Ints) -> int:
+    """The most that were at work at the same time."""
+    starts, ends = works.start_ns[rows], np.maximum(works.end_ns[rows] - SLACK_NS, works.start_ns[rows])
+    instants = np.concatenate([starts, ends])
+    begins = np.repeat([1, -1], len(rows))
+    return int(np.cumsum(begins[np.lexsort((begins, instants))]).max(initial=1))
+
+
+def _rounds(timeline: Timeline) -> list[RoundTimes]:
+    works, table = timeline.works, timeline.participations
+    found = []
+    for place, one in enumerate(timeline.rounds):
+        rows = np.flatnonzero(works.round == one.number)
+        end_ns = one.end_ns or one.start_ns
+        following = timeline.rounds[place + 1].start_ns if place + 1 < len(timeline.rounds) else timeline.end_ns
+        first = int(works.start_ns[rows].min()) if len(rows) else end_ns
+        in_time = (table.round == one.number) & (table.outcome != Outcome.LATE)
+        last = min(int(table.end_ns[in_time].max(initial=first)), timeline.end_ns)
+        found.append(
+            RoundTimes(
+                number=one.number,
+                wall_s=(end_ns - one.start_ns) / 1e9,
+                until_next_s=max(following - one.start_ns, 0) / 1e9,
+                before_s=max(first - one.start_ns, 0) / 1e9,
+                clients_s=max(last - first, 0) / 1e9,
+                gap_s=_gap_ns(works, rows) / 1e9,
+            )
+        )
+    return found
+
+
+def _gap_ns(works: Works, rows: Ints) -> int:
+    """Nanoseconds between the first start and the last end in which none worked."""
+    if not len(rows):
+        return 0
+    order = rows[np.argsort(works.start_ns[rows], kind="stable")]
+    reached = np.maximum.accumulate(works.end_ns[order])[:-1]
+    return int(np.maximum(works.start_ns[order][1:] - reached, 0).sum())
+
+
+def _history(timeline: Timeline) -> dict[str, list[Task]]:
+    table = timeline.participations
+    found: dict[str, list[tuple[int, Task]]] = defaultdict(list)
+    came = np.isin(table.outcome, (Outcome.USED, Outcome.LATE, Outcome.REJECTED))
+    for row, (client, attempt) in enumerate(zip(table.client.tolist(), table.attempt.tolist(), strict=True)):
+        seconds = max(int(table.end_ns[row]) - int(table.start_ns[row]), 0) / 1e9
+        name = timeline.clients[client]
+        late = str(table.outcome[row]) == Outcome.LATE
+        found[name].append((attempt, Task(name, seconds, bool(came[row]), late, row)))
+    return {name: [task for _, task in sorted(some)] for name, some in found.items()}

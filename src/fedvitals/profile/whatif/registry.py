@@ -1,0 +1,56 @@
+"""All kinds of changes, and what they would do to a run: `predictions(profile)`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fedvitals.profile.profile import Profile
+from fedvitals.profile.whatif.changes import (
+    asynchronous,
+    batch,
+    bf16,
+    compress,
+    deadline,
+    drop,
+    evaluate,
+    first,
+    processes,
+)
+from fedvitals.profile.whatif.model import Model
+from fedvitals.profile.whatif.prediction import Declined, Prediction
+
+Kind = Callable[[Model], Iterator[Prediction | Declined]]
+
+KINDS: dict[str, Kind] = {
+    one.KIND: one.changes for one in (compress, deadline, first, drop, asynchronous, batch, processes, bf16, evaluate)
+}
+LEAST = 0.005  # share of the wall time that is worth a line
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What is known about changes to a run: the best first, and what cannot be told."""
+
+    predictions: tuple[Prediction, ...] = ()
+    declined: tuple[Declined, ...] = ()
+
+
+def what_if(profile: Profile, least: float = LEAST) -> WhatIf:
+    """Every kind of change, those apart that would save less than this share of the time."""
+    if not profile.rounds or not len(profile.timeline.participations) or profile.wall_s <= 0:
+        return WhatIf()
+    model = Model.of(profile)
+    found = [one for changes in KINDS.values() for one in changes(model)]
+    predicted = [one for one in found if isinstance(one, Prediction) and one.saves >= least]
+    sane = [one for one in predicted if math.isfinite(one.predicted_s)]
+    return WhatIf(
+        tuple(sorted(sane, key=lambda one: one.predicted_s)),
+        tuple(one for one in found if isinstance(one, Declined)),
+    )
+
+
+def predictions(profile: Profile) -> tuple[Prediction, ...]:
+    """Changes that would make the run shorter, by what they save."""
+    return what_if(profile).predictions
