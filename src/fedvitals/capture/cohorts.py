@@ -34,7 +34,6 @@ class CohortSession:
         self.recorder = recorder
         self.attempts = list(attempts)
         self.submitted = False
-        self.outcome: Any = Outcome.USED.value  # of all its clients, or a list of theirs
         self._buffer = buffer
         self.ids = list(ids)
         self._samples = list(samples) if samples is not None else None
@@ -100,7 +99,7 @@ class CohortSession:
         """
         if self.submitted:
             raise ValueError("this cohort was submitted before; only what came first is recorded")
-        self.submitted, self.outcome = True, columns.get("outcome", self.outcome)
+        self.submitted = True
         if step_losses is None and self._losses:
             step_losses = np.stack([np.asarray(_host(loss), np.float32) for loss in self._losses], axis=1)
         if step_losses is not None and steps is None:

@@ -15,7 +15,7 @@ from fedvitals.capture.failures import LONGEST_MESSAGE, in_words, message_of, tr
 from fedvitals.capture.harmless import harmless, harmless_or
 from fedvitals.capture.nothing import NO_SPAN, NoClient, NoCohort, Timed
 from fedvitals.capture.spans import PhaseSession
-from fedvitals.vocabulary import Evaluation, Failure, Finding, Outcome, Participation, Record, Round, spread
+from fedvitals.vocabulary import Evaluation, Failure, Finding, Outcome, Participation, Record, Round
 
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
@@ -290,8 +290,6 @@ class RoundSession:
         submitted = 0
         for cohort in self._cohorts:
             clients.update(cohort.ids)
-            judged = zip(cohort.ids, spread(cohort.outcome, len(cohort.ids)), strict=False)
-            kept = [name for name, outcome in judged if outcome == Outcome.USED and name not in self._rejected]
-            submitted += len(kept) if cohort.submitted else 0
+            submitted += sum(name not in self._rejected for name in cohort.ids) if cohort.submitted else 0
         failed = sum(outcome in (Outcome.FAILED, Outcome.DROPPED) for outcome in outcomes)
         return used + submitted, failed, len(clients)
