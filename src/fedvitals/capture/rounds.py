@@ -245,7 +245,7 @@ class RoundSession:
 
             reference = self.recorder.models.reference(model, self.number, self.version)
             self.buffer = CohortBuffer(self.recorder, reference, self.number)
-            self.recorder.tensors.of_server(model, reference.flattener.layout.id, self.number)
+            self.recorder.tensors.of_server(model, reference.flattener.layout.id)
 
     @harmless
     def _begin(self) -> None:

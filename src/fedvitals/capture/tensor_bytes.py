@@ -112,11 +112,11 @@ class TensorCounts:
         self._last_s = now
         return True
 
-    def of_server(self, model: Any, layout: int, round: int) -> None:
-        """The global model, once a layout."""
+    def of_server(self, model: Any, layout: int) -> None:
+        """The global model, once a layout. It is the run's, of no round: what has a round is a phase of it."""
         if self._wanted and layout not in self._layouts:
             self._layouts.add(layout)
-            self.keep(count(model), round=round)
+            self.keep(count(model), round=None)
 
     def keep(
         self, found: TensorBytes, *, round: int | None, client: str | None = None, attempt: int | None = None
