@@ -12,7 +12,7 @@ from fedvitals.profile.communication import Way
 from fedvitals.profile.learning import Reached
 from fedvitals.profile.profile import Profile
 from fedvitals.profile.rounds import RoundProfile
-from fedvitals.profile.whatif.prediction import Prediction
+from fedvitals.profile.whatif.prediction import Declined, Prediction, Verified
 from fedvitals.show.documents import run_document
 from fedvitals.show.tables import Table
 from fedvitals.show.words import NOTHING, number, plural, safe, seconds, size
@@ -24,9 +24,13 @@ MOST_ROUNDS = 12  # the longest
 
 
 def profile_document(
-    profile: Profile, predictions: Sequence[Prediction], targets: Sequence[Reached | None] = ()
+    profile: Profile,
+    predictions: Sequence[Prediction],
+    targets: Sequence[Reached | None] = (),
+    declined: Sequence[Declined] = (),
+    verified: Sequence[Verified] | None = None,
 ) -> dict[str, Any]:
-    """What `profile --json` prints."""
+    """What `profile --json` prints; `verified` only where that was asked for."""
     found = profile.bottleneck
     way = profile.communication
     return {
@@ -43,8 +47,9 @@ def profile_document(
         },
         "reached": [asdict(one) for one in targets if one is not None],
         "what_if": [_prediction(one) for one in predictions],
+        "not_predicted": [asdict(one) for one in declined],
         "notes": list(profile.notes),
-    }
+    } | ({} if verified is None else {"verified": [asdict(one) | {"error": one.error} for one in verified]})
 
 
 def _prediction(one: Prediction) -> dict[str, Any]:
@@ -150,16 +155,46 @@ def _way_row(name: str, way: Way) -> tuple[str, ...]:
 def predictions_table(predictions: Sequence[Prediction]) -> Table:
     rows = tuple(
         (
+            str(place),
             safe(one.change, 80),
             seconds(one.round_s),
             seconds(one.predicted_s),
             f"{one.saves:+.0%}".replace("+", "-") if one.saves > 0 else f"+{-one.saves:.0%}",
             "yes" if one.unverified is None else "no",
         )
-        for one in predictions
+        for place, one in enumerate(predictions, start=1)
     )
-    columns = ("what if", "a round", "the run", "change", "--verify")
+    columns = ("", "what if", "a round", "the run", "change", "--verify")
     return Table("what would make it shorter (predicted)", columns, rows, frozenset({"what if", "--verify"}))
+
+
+def assumption_lines(predictions: Sequence[Prediction], declined: Sequence[Declined]) -> list[tuple[str, str]]:
+    """What the predictions take for granted and why some cannot be verified, each once with their numbers; then what is
+    not predicted."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for place, one in enumerate(predictions, start=1):
+        for text in one.assumes:
+            found.setdefault(("assumes", text), []).append(str(place))
+    for place, one in enumerate(predictions, start=1):
+        if one.unverified is not None:
+            found.setdefault(("unverified", one.unverified), []).append(str(place))
+    lines = [(word, f"{safe(text, 400)} [{', '.join(places)}]") for (word, text), places in found.items()]
+    return lines + [("not predicted", f"{safe(one.change, 80)}: {safe(one.why, 400)}") for one in declined]
+
+
+def verified_table(verified: Sequence[Verified]) -> Table:
+    rows = tuple(
+        (
+            safe(one.change, 80),
+            seconds(one.predicted_s),
+            seconds(one.measured_s),
+            f"{one.error:+.1%}" if one.error is not None else f"failed: {safe(one.why or '', 200)}",
+        )
+        for one in verified
+    )
+    return Table(
+        "predicted against measured", ("what if", "predicted", "measured", "error"), rows, frozenset({"what if"})
+    )
 
 
 def reached_line(target: float, found: Reached | None) -> str:

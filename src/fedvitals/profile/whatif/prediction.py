@@ -22,6 +22,23 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class Verified:
+    """A prediction against what it was when the change was made."""
+
+    change: str
+    kind: str
+    predicted_s: float
+    measured_s: float | None  # None where the changed job failed
+    run: str | None = None  # the id of the changed run
+    why: str | None = None  # it failed
+
+    @property
+    def error(self) -> float | None:
+        """Of the prediction, as a share of what was measured; positive where it promised too much time."""
+        return self.predicted_s / self.measured_s - 1.0 if self.measured_s else None
+
+
+@dataclass(frozen=True, slots=True)
 class Declined:
     """A change that would make sense, but whose effect cannot be told from this run."""
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from fedvitals.show.cli.options import add_dir, add_json, add_run, opened
+from fedvitals.show.cli.options import add_dir, add_json, add_run, opened, positive, settings_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fedvitals.profile.profile import Profile
+    from fedvitals.profile.whatif.prediction import Verified
+    from fedvitals.profile.whatif.registry import WhatIf
 
 name = "profile"
 summary = "where a run's time, memory and bytes went; the bottleneck; what-if"
@@ -16,8 +20,10 @@ examples = (
     "fedvitals profile last",
     "fedvitals profile last --target 0.9",
     "fedvitals profile last --all",
+    "fedvitals profile last --verify      # runs the job with the 3 best changes",
     "fedvitals profile last --json | jq .breakdown_s",
 )
+BEST = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rounds, time and bytes until the global model was this good; may be given again",
     )
     parser.add_argument("--all", action="store_true", help="every client and round, not only the longest")
+    parser.add_argument(
+        "--verify",
+        metavar="N",
+        nargs="?",
+        const=BEST,
+        type=positive,
+        help=f"run the job with the N best changes that can be made ({BEST} without a number), in a temporary folder, "
+        "and hold the predictions against it",
+    )
     add_json(parser)
     add_dir(parser)
 
@@ -48,17 +63,34 @@ def _accuracy(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     from fedvitals.profile.learning import reached
     from fedvitals.profile.profile import profile_of
+    from fedvitals.profile.whatif.registry import what_if
     from fedvitals.show.cli.terminal import print_json
     from fedvitals.show.profiles import profile_document
 
     with opened(args) as reader:
         profile = profile_of(reader)
+    known = what_if(profile)
+    if args.json:
+        verified = _verified(profile, known, args)
         targets = [reached(profile.timeline, profile.evaluations, target) for target in args.target]
-        if args.json:
-            print_json(profile_document(profile, (), targets))
-            return 0
-        _print(profile, args)
+        print_json(profile_document(profile, known.predictions, targets, known.declined, verified))
+        return 0
+    if args.verify is not None:
+        from fedvitals.show.cli.verifying import job_of
+
+        job_of(profile)  # refuses before anything is said
+    _print(profile, args)
+    _print_changes(known, _verified(profile, known, args))
     return 0
+
+
+def _verified(profile: Profile, known: WhatIf, args: argparse.Namespace) -> list[Verified] | None:
+    """None where nobody asked for it."""
+    if args.verify is None:
+        return None
+    from fedvitals.show.cli.verifying import verify
+
+    return verify(profile, known.predictions, args.verify, settings_of(args))
 
 
 def _print(profile: Profile, args: argparse.Namespace) -> None:
@@ -96,3 +128,19 @@ def _print(profile: Profile, args: argparse.Namespace) -> None:
     if profile.bottleneck is not None:
         verdict.append(("why", safe(profile.bottleneck.why, 400)))
     print_lines(verdict)
+
+
+def _print_changes(known: WhatIf, verified: Sequence[Verified] | None) -> None:
+    from fedvitals.show import profiles
+    from fedvitals.show.cli.terminal import print_lines, print_table
+
+    lines = profiles.assumption_lines(known.predictions, known.declined)
+    if known.predictions:
+        print()
+        print_table(profiles.predictions_table(known.predictions), most=None)
+    if lines:
+        print()
+        print_lines(lines)
+    if verified:
+        print()
+        print_table(profiles.verified_table(verified), most=None)
