@@ -31,9 +31,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "capture": {"store"},
     "diagnose": {"store"},
     "profile": {"store", "diagnose"},  # who is slow is the doctor's judgement; what it costs is the profile's
-    "run": {"capture", "diagnose", "profile", "store"},
+    "run": {"capture", "diagnose", "profile", "show", "store"},  # the page is made by what makes it for the command
     "train": {"capture", "codecs", "faults", "run"},
-    "show": {"store", "capture", "codecs", "diagnose", "faults", "profile"},
+    "export": {"store", "diagnose", "profile"},
+    "show": {"store", "capture", "codecs", "diagnose", "export", "faults", "profile"},
     "show.cli": ANYTHING,
     "bench": ANYTHING,
     "testing": {"capture", "codecs", "diagnose", "store", "train"},

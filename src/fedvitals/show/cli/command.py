@@ -23,7 +23,6 @@ NAMES = (
     "compare",
     "sweep",
     "report",
-    "export",
     "gc",
     "bench",
     "completion",
