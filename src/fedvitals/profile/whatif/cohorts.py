@@ -76,22 +76,20 @@ class AsRecorded:
 
 def draw_of(timeline: Timeline, told: Told) -> Draw:
     """The engine's where it explains what was recorded."""
-    cohorts = _recorded(timeline)
-    known = _by_seed(timeline, told)
-    if known is not None and _explains(known, timeline, cohorts):
-        return known
-    return AsRecorded(cohorts, timeline.clients)
+    recorded, known = as_recorded(timeline), _by_seed(timeline, told)
+    return known if known is not None and _explains(known, timeline, recorded.cohorts) else recorded
 
 
-def _recorded(timeline: Timeline) -> list[list[str]]:
-    """The clients of each round, in the order in which they began."""
+def as_recorded(timeline: Timeline) -> AsRecorded:
+    """Without a word on how clients were chosen; those of a round are in the order in which they began."""
     table = timeline.participations
     found: dict[int, list[tuple[int, int]]] = {one.number: [] for one in timeline.rounds}
     rows = zip(table.round.tolist(), table.start_ns.tolist(), table.client.tolist(), strict=True)
     for number, start_ns, client in rows:
         if number in found:
             found[number].append((start_ns, client))
-    return [[timeline.clients[client] for _, client in sorted(found[one.number])] for one in timeline.rounds]
+    cohorts = [[timeline.clients[client] for _, client in sorted(found[one.number])] for one in timeline.rounds]
+    return AsRecorded(cohorts, timeline.clients)
 
 
 def _by_seed(timeline: Timeline, told: Told) -> BySeed | None:

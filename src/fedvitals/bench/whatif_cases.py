@@ -1,0 +1,225 @@
+"""The jobs whose what-ifs are verified, and the changes to each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedvitals.codecs import registry
+from fedvitals.codecs.identity import Identity
+from fedvitals.codecs.protocol import Codec, Update
+from fedvitals.errors import CodecError
+from fedvitals.profile.whatif.changes.batch import with_batches_of
+from fedvitals.profile.whatif.changes.compress import compressed
+from fedvitals.profile.whatif.changes.deadline import rounded_up, with_deadline
+from fedvitals.profile.whatif.changes.drop import without
+from fedvitals.profile.whatif.changes.evaluate import less_often
+from fedvitals.profile.whatif.changes.first import first
+from fedvitals.profile.whatif.changes.processes import on_workers
+from fedvitals.profile.whatif.model import Model
+from fedvitals.profile.whatif.prediction import Declined, Prediction
+
+THINNED = "whatif-thinned"
+
+
+class Change(NamedTuple):
+    """One change: its prediction from a run, and the keys of the job that make it where the prediction names none."""
+
+    name: str
+    predict: Callable[[Model], Prediction | Declined | None]
+    job: Mapping[str, Any] | None = None
+
+
+class Case(NamedTuple):
+    """One job, and what is changed in it."""
+
+    name: str
+    job: Mapping[str, Any]
+    changes: tuple[Change, ...]
+
+
+def _slowest(model: Model) -> Prediction | Declined | None:
+    most = max(model.profile.clients, key=lambda one: (one.held_s, one.busy_s))
+    return without(model, (most.client,))
+
+
+def _deadline(share: float) -> Callable[[Model], Prediction | Declined | None]:
+    """At which this share of the updates is in time."""
+
+    def predict(model: Model) -> Prediction | None:
+        took = sorted(task.seconds for some in model.history.values() for task in some if task.delivered)
+        return with_deadline(model, rounded_up(took[int(share * (len(took) - 1))]))
+
+    return predict
+
+
+def drop(*clients: str) -> Change:
+    if not clients:
+        return Change("drop the slowest", _slowest)
+    return Change(f"drop client {', '.join(clients)}", lambda model: without(model, clients))
+
+
+def batch(size: int) -> Change:
+    return Change(f"batches of {size}", lambda model: with_batches_of(model, size))
+
+
+def evaluate(times: int) -> Change:
+    return Change(f"evaluate every {times} rounds", lambda model: less_often(model, times))
+
+
+def processes(workers: int) -> Change:
+    return Change(f"{workers} processes", lambda model: on_workers(model, workers))
+
+
+def wait_for(wanted: int) -> Change:
+    return Change(f"wait for the first {wanted}", lambda model: first(model, wanted))
+
+
+def deadline(share: float) -> Change:
+    return Change(f"deadline for {share:.0%}", _deadline(share))
+
+
+def compress(fold: int) -> Change:
+    """With a codec of our own: the engine has none yet."""
+    return Change(
+        f"compress {fold}-fold", lambda model: compressed(model, float(fold)), {"codec.up": f"{THINNED}:{fold}"}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """Every so-manieth value of an update, the others zero: fewer bytes, for their time alone."""
+
+    fold: int
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"id": THINNED, "argument": str(self.fold)}
+
+    @property
+    def lossless(self) -> bool:
+        return False
+
+    def encode(self, update: Update) -> bytes:
+        whole = {f"{name}/{'x'.join(map(str, tensor.shape))}": tensor for name, tensor in update.items()}
+        return Identity().encode({name: self._kept(tensor) for name, tensor in whole.items()})
+
+    def _kept(self, tensor: Tensor) -> Tensor:
+        return tensor.reshape(-1).index_select(0, torch.arange(0, tensor.numel(), self.fold))
+
+    def decode(self, data: bytes) -> dict[str, Tensor]:
+        found = {}
+        for label, values in Identity().decode(data).items():
+            name, _, shape = label.rpartition("/")
+            tensor = torch.zeros([int(side) for side in shape.split("x") if side], dtype=values.dtype)
+            tensor.view(-1)[:: self.fold] = values
+            found[name] = tensor
+        return found
+
+    def error_bound(self, update: Update) -> float:
+        return max((float(tensor.abs().max()) for tensor in update.values() if tensor.numel()), default=0.0)
+
+
+def with_thinned() -> None:
+    """Makes the codec known, once a process."""
+    if THINNED not in registry.names():
+        registry.register(THINNED, _thinned)
+
+
+def _thinned(argument: str | None) -> Codec:
+    if argument is None or not argument.isdecimal() or not 1 <= int(argument) <= 1000:
+        raise CodecError(f"codec {THINNED!r} takes a whole number from 1 to 1000, found {argument!r}")
+    return Thinned(int(argument))
+
+
+def _virtual(network: str, clients: int, chosen: int, **more: Any) -> dict[str, Any]:
+    train = {"rounds": 60, "clients_per_round": chosen, "epochs": 2, "batch_size": 16}
+    data = {"source": "synthetic", "clients": clients, "partition": "quantity", "rows": 80}
+    job: dict[str, Any] = {"name": "whatif", "data": data, "train": train, "network": {"profile": network}}
+    return job | {"execute": {"clock": "virtual"}} | more
+
+
+SLOW = [
+    {"kind": "slow-compute", "clients": ["3"], "strength": 12.0},
+    {"kind": "slow-link", "clients": ["5"], "strength": 4.0},
+]
+SYNCHRONOUS = (drop(), deadline(0.8), deadline(0.9), wait_for(6))
+VIRTUAL = (
+    Case(
+        "nominal devices, two slow clients",
+        _virtual("none", 20, 10, faults=SLOW),
+        (drop("3"), drop("3", "5"), deadline(0.9), wait_for(9), compress(4)),
+    ),
+    Case("lan", _virtual("lan", 20, 8), (*SYNCHRONOUS, batch(32), batch(64), evaluate(5), compress(4))),
+    Case("broadband", _virtual("broadband", 20, 8), (*SYNCHRONOUS, batch(64), compress(4), compress(16))),
+    Case("mobile", _virtual("mobile", 20, 8), (*SYNCHRONOUS, batch(32), batch(64), compress(4))),
+    Case(
+        "mobile, 20 of 100",
+        _virtual("mobile", 100, 20, seed=7),
+        (drop(), deadline(0.8), wait_for(16), wait_for(10), batch(64), compress(16)),
+    ),
+    Case(
+        "cross-silo, everybody",
+        _virtual("cross-silo", 6, 6),
+        (drop(), deadline(0.9), wait_for(5), batch(64), compress(4)),
+    ),
+)
+
+WAITING = [{"kind": "slow-compute", "clients": [str(one) for one in range(20)], "strength": 4.0}]
+ONE_SLOW = [{"kind": "slow-compute", "clients": ["3"], "strength": 8.0}]
+DIGITS = {"source": "digits", "clients": 20, "partition": "quantity", "sigma": 0.8}
+BIG_TEST = {"source": "synthetic", "clients": 40, "partition": "quantity", "rows": 60, "test_rows": 20_000}
+PICTURES = {"source": "fedvitals.bench.rows:pictures", "clients": 200, "partition": "quantity"}
+SENTENCES = {"source": "fedvitals.bench.rows:sentences", "clients": 200, "partition": "quantity"}
+
+
+def _real(
+    data: Mapping[str, Any], rounds: int, chosen: int, executor: str, batch_size: int = 16, **more: Any
+) -> dict[str, Any]:
+    train = {"rounds": rounds, "clients_per_round": chosen, "epochs": 2, "batch_size": batch_size}
+    execute = {"executor": executor, "workers": 2 if executor == "processes" else 1}
+    execute |= {"chunk": 10} if executor == "vectorised" else {}
+    return {"name": "whatif", "data": dict(data), "train": train, "execute": execute, **more}
+
+
+REAL = (  # client 13 has the most rows of these digits
+    Case(
+        "mlp one by one, one slow",
+        _real(DIGITS, 25, 10, "sequential", 8, faults=ONE_SLOW),
+        (drop("3"), batch(16), batch(32), evaluate(5)),
+    ),
+    Case(
+        "mlp one by one, all wait",
+        _real(DIGITS, 8, 10, "sequential", 8, faults=WAITING),
+        (processes(2), batch(16), drop("13")),
+    ),
+    Case(
+        "mlp on two processes, all wait",
+        _real(DIGITS, 16, 10, "processes", 8, faults=WAITING),
+        (batch(16), batch(32), drop("13")),
+    ),
+    Case(
+        "logistic, large test set",
+        _real(BIG_TEST, 40, 5, "sequential", model={"kind": "logistic"}),
+        (evaluate(2), evaluate(5), batch(32)),
+    ),
+    Case(
+        "mlp batches of clients",
+        _real(BIG_TEST, 40, 40, "vectorised", faults=ONE_SLOW),
+        (drop("3"), evaluate(5)),
+    ),
+    Case(
+        "cnn one by one",
+        _real(PICTURES, 6, 4, "sequential", model={"kind": "cnn"}),
+        (evaluate(3), batch(32), processes(2)),
+    ),
+    Case(
+        "gru one by one",
+        _real(SENTENCES, 8, 4, "sequential", 8, model={"kind": "gru", "hidden": [32]}),
+        (evaluate(4), batch(16)),
+    ),
+)
