@@ -53,9 +53,9 @@ with fedvitals.start("monitoring") as run:  # added
         with run.round(number, model=global_model) as rnd:  # added
             states = []
             for cid, rows in enumerate(parts):
-                model = copy.deepcopy(global_model)
                 try:
                     with rnd.client(cid, samples=len(rows)) as client:  # added
+                        model = copy.deepcopy(global_model)
                         client.watch(model)  # added
                         for loss in train(cid, number, model, torch.split(rows, 32) * EPOCHS):
                             client.step(loss)  # added

@@ -21,7 +21,7 @@ from fedvitals.settings import Settings, resolve
 from fedvitals.store import open_store
 from fedvitals.store.protocol import RunReader
 from fedvitals.testing import FakeClock
-from fedvitals.vocabulary import Level, Status
+from fedvitals.vocabulary import Level, Span, Status
 
 
 def started(name: str = "t", **values: Any) -> Run:
@@ -34,9 +34,27 @@ def reader(name: str = "last") -> closing[RunReader]:
     return closing(open_store(resolve()).open(name))
 
 
+def _told(one: RunReader) -> list[Span]:
+    """Spans but those of the recording itself."""
+    return [span for span in one.spans() if span.name != "fl.recording"]
+
+
 def status(name: str = "last") -> Status:
     with reader(name) as one:
         return one.run().status
+
+
+def test_recording_owns_up_to_its_time() -> None:
+    """From the start, around each round and at the end: a profile has to explain every instant."""
+    with started() as run, run.round(0):
+        pass
+    with reader() as one:
+        spans = [span for span in one.spans() if span.name == "fl.recording"]
+        (only,) = one.rounds()
+        ended = one.run().ended_ns or 0
+    assert [span.start_ns for span in spans][:2] == [0, only.start_ns]
+    edges = [only.end_ns, spans[2].end_ns, spans[3].start_ns, spans[3].end_ns, ended]
+    assert edges == sorted(edge for edge in edges if edge is not None)
 
 
 @pytest.mark.parametrize("name", ["a/b", "../up", "..", "a..b", ".hidden", "", "a b", "x" * 101, 7, None])
@@ -196,7 +214,7 @@ def test_an_exception_that_cannot_be_printed_still_comes_out_unchanged() -> None
     with reader() as one:
         assert one.run().status == Status.FAILED
         assert [one.error for one in one.rounds()] == ["MuteError: <its text could not be had: ValueError>"]
-        assert len(one.spans()) == 1
+        assert len(_told(one)) == 1
 
 
 @pytest.mark.parametrize(("code", "expected"), [(None, "finished"), (0, "finished"), (1, "failed"), ("no", "failed")])
@@ -263,7 +281,7 @@ def test_spans_time_blocks_and_calls_whatever_becomes_of_them() -> None:
             twice(-1)
         assert (twice.__name__, twice.__doc__) == ("twice", "Doubles.")
     with reader() as one:
-        spans = one.spans()
+        spans = _told(one)
     assert [(s.name, (s.end_ns or 0) - s.start_ns, s.error) for s in spans] == [
         ("load data", 2_000_000_000, None),
         ("called", 1_000_000_000, None),
@@ -286,7 +304,7 @@ def test_a_span_around_a_coroutine_lasts_until_it_is_done() -> None:
 
         assert asyncio.run(wait()) == "done"
     with reader() as one:
-        (span,) = one.spans()
+        (span,) = _told(one)
     assert (span.end_ns or 0) - span.start_ns == 3_000_000_000
 
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 import atexit
 import logging
 import secrets
-import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsInt
 
 from fedvitals.capture import context
 from fedvitals.capture.clients import ClientSession
 from fedvitals.capture.draft import Draft
+from fedvitals.capture.ending import close, close_at_exit, uncaught
 from fedvitals.capture.environment import environment
 from fedvitals.capture.failures import in_words
 from fedvitals.capture.harmless import harmless, harmless_or
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from fedvitals.capture.accelerator import Accelerator
     from fedvitals.diagnose.checkups import Checkups, Verdicts
     from fedvitals.diagnose.diagnosis import Diagnosis
+    from fedvitals.profile.profile import Profile
     from fedvitals.store.protocol import Journal, RunReader
 
 log = logging.getLogger("fedvitals")
@@ -146,7 +150,8 @@ class Run:
         self._closed = False
         self._token = context.enter(context.Whereabouts(record.id, owner=id(self.recorder)))
         # A run that nobody closes is closed when the interpreter ends, whether or not somebody still holds it.
-        self._at_exit = partial(_close_at_exit, self.recorder, _uncaught())
+        self.recorder.recorded_since(0)
+        self._at_exit = partial(close_at_exit, self.recorder, uncaught())
         atexit.register(self._at_exit)
 
     @property
@@ -227,6 +232,38 @@ class Run:
             if self._closed:
                 self._end_checkups()
 
+    def profile(self) -> Profile:
+        """Where the run's time and bytes went so far and what it waited for; also after `close`.
+
+        As with `diagnose` it takes the time it takes, and trouble gives one warning and a profile of nothing, which
+        says why.
+        """
+        from fedvitals.profile.profile import nothing_profiled, profile_of
+
+        try:
+            self._put_on_disk()
+            with closing(_opened(self.recorder.settings, self.id)) as reader:
+                return profile_of(reader)
+        except Exception as error:
+            self.recorder.trouble("profile", error)
+            return nothing_profiled(self.recorder.run, f"the run could not be read: {in_words(error)}")
+
+    def report(self, path: str | PathLike[str]) -> Path | None:
+        """Put the findings, the profile and the figures of the run so far on one page, which opens offline.
+
+        Gives the page's path. As with `diagnose` it takes the time it takes; trouble gives one warning and None.
+        """
+        from fedvitals.show.report import write_report
+
+        try:
+            self._put_on_disk()
+            with closing(_opened(self.recorder.settings, self.id)) as reader:
+                write_report(reader, Path(path))
+            return Path(path)
+        except Exception as error:
+            self.recorder.trouble("report", error)
+            return None
+
     def _verdicts(self, number: int) -> Verdicts:
         from fedvitals.diagnose.checkups import Verdicts
 
@@ -240,14 +277,17 @@ class Run:
         """Everything that was recorded so far, ready to be examined."""
         from fedvitals.diagnose.checkups import Checkups
 
+        self._put_on_disk()
+        if self._checkups is None:
+            self._checkups = Checkups(partial(_opened, self.recorder.settings, self.id))
+        return self._checkups
+
+    def _put_on_disk(self) -> None:
         if not self.recorder.alive:
             raise StoreError("this is a forked child, and the run is its parent's")
         if not self._closed:
             self.recorder.flush()
             self._writer.flush(self.recorder.settings.close_timeout_s)
-        if self._checkups is None:
-            self._checkups = Checkups(partial(_opened, self.recorder.settings, self.id))
-        return self._checkups
 
     def _end_checkups(self) -> None:
         checkups, self._checkups = self._checkups, None
@@ -262,7 +302,7 @@ class Run:
         atexit.unregister(self._at_exit)
         context.leave(self._token)
         self._end_checkups()
-        _close(self.recorder, error)
+        close(self.recorder, error)
 
     def __enter__(self) -> Self:
         return self
@@ -273,12 +313,25 @@ class Run:
         self.close(error)
 
 
+_NOT_RECORDED = RunRecord("", "a run that is not recorded", Status.FINISHED, 0)
+
+
 class NotRecorded(NoRun):
     """A run that is not recorded, as `start` gives it."""
 
     def diagnose(self) -> Diagnosis:
         """Nothing could be observed."""
-        return _unseen(RunRecord("", "a run that is not recorded", Status.FINISHED, 0), "the run is not recorded")
+        return _unseen(_NOT_RECORDED, "the run is not recorded")
+
+    def profile(self) -> Profile:
+        """Nothing could be observed."""
+        from fedvitals.profile.profile import nothing_profiled
+
+        return nothing_profiled(_NOT_RECORDED, "the run is not recorded")
+
+    def report(self, path: str | PathLike[str]) -> Path | None:
+        """There is nothing to tell: no page is written."""
+        return None
 
 
 def _opened(settings: Settings, run_id: str) -> RunReader:
@@ -292,21 +345,3 @@ def _unseen(run: RunRecord, reason: str) -> Diagnosis:
     from fedvitals.diagnose.registry import RULES
 
     return nothing_observed(run, RULES, reason)
-
-
-def _close(recorder: Recorder, error: BaseException | None) -> None:
-    if error is None or (isinstance(error, SystemExit) and not error.code):  # sys.exit() is no failure
-        recorder.close(Status.FINISHED)
-    else:
-        recorder.close(Status.FAILED, {"error": in_words(error)})
-
-
-def _close_at_exit(recorder: Recorder, known: BaseException | None) -> None:
-    """An exception that ended the program ended the run; one that a prompt showed before the run began did not."""
-    error = _uncaught()
-    _close(recorder, None if error is known else error)
-
-
-def _uncaught() -> BaseException | None:
-    """The last exception that nobody caught. At a prompt that means little: the user goes on."""
-    return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)

@@ -16,6 +16,7 @@ ANYTHING = {
     "profile",
     "capture",
     "codecs",
+    "export",
     "faults",
     "show",
     "show.cli",

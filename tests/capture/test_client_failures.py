@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from watching import breaks, by_client, only, read, round_of, small_model, started
+from watching import breaks, by_client, only, read, round_of, small_model, spans_of, started
 
 from fedvitals.vocabulary import Failure, Outcome
 
@@ -144,7 +144,7 @@ def test_an_error_of_the_round_is_kept_once() -> None:
     with read() as reader:
         found = [(one.stage, one.kind, one.round, one.client) for one in reader.failures()]
         errors = [one.error for one in reader.rounds()]
-        spans = [(one.name, one.error) for one in reader.spans()]
+        spans = [(one.name, one.error) for one in spans_of(reader)]
         trace = reader.failures()[-1].traceback or ""
     assert found == [("client", "KeyError", 1, "1"), ("round", "ZeroDivisionError", 2, None)]
     assert errors == [None, "KeyError: 'of the client'", "ZeroDivisionError: of the server"]

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from watching import breaks, only, read, round_of
+from watching import breaks, only, read, round_of, spans_of
 
 from fedvitals.testing import FakeClock
 
@@ -59,7 +59,7 @@ def test_an_unknown_phase_is_kept_under_other_with_its_name(clock: FakeClock) ->
             clock.advance(1.0)
     assert only().phases_s == {"other": 3.0}
     with read() as reader:
-        spans = {(s.name, s.client, s.attributes) for s in reader.spans()}
+        spans = {(s.name, s.client, s.attributes) for s in spans_of(reader)}
     assert spans == {
         ("other", "1", '{"name": "tokenise"}'),
         ("aggregate", "1", None),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from watching import batches, by_client, read, small_model, started, train
+from watching import batches, by_client, read, small_model, spans_of, started, train
 
 from fedvitals.capture.rounds import RoundSession
 
@@ -78,7 +78,7 @@ def test_a_forked_child_writes_nothing_and_the_parent_goes_on() -> None:
     with read() as reader:
         assert reader.run().status == "finished"
         assert [one.number for one in reader.rounds()] == [0]
-        assert reader.spans() == []
+        assert spans_of(reader) == []
         assert reader.failures() == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from apart import session, told
-from watching import read, round_of, small_model
+from watching import read, round_of, small_model, spans_of
 
 from fedvitals.capture.inspection import LONGEST_JSON, read_telemetry
 from fedvitals.capture.memory import MOST, MemorySink
@@ -212,5 +212,5 @@ def test_the_statistics_are_sent_however_much_else_there_is() -> None:
     with read() as reader:
         (one,) = reader.participations()
         assert len(reader.update_stats(one)) == 4
-        assert len(reader.spans()) == 500
+        assert len(spans_of(reader)) == 500
         assert [entry.message for entry in reader.logs()] == ["last"]

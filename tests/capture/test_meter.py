@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from watching import read, started
+from watching import read, spans_of, started
 
 from fedvitals.capture import watermark
 from fedvitals.capture.governor import Governor
@@ -232,7 +232,7 @@ def test_a_kernel_that_tells_no_more_costs_one_warning(caplog: pytest.LogCapture
                 pass
         METER._mark = mark
     with read() as reader:
-        assert [one.attributes for one in reader.spans()] == [None] * 3
+        assert [one.attributes for one in spans_of(reader)] == [None] * 3
     assert len([one for one in caplog.records if "proc is gone" in one.getMessage()]) == 1
 
 

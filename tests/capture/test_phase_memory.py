@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from apart import session
-from watching import breaks, by_client, read, small_model
+from watching import breaks, by_client, read, small_model, spans_of
 from watching import started as began
 
 from fedvitals.capture.accelerator import DeviceSample
@@ -37,7 +37,7 @@ def touched(size_mb: int) -> torch.Tensor:
 def phases(name: str = "last") -> dict[tuple[str | None, str], dict[str, Any]]:
     """What is kept of each phase, by client and name."""
     with read(name) as reader:
-        spans = reader.spans()
+        spans = spans_of(reader)
     found = {(one.client, one.name): json.loads(one.attributes or "{}") for one in spans}
     return {(client, told.get("name", phase)): told for (client, phase), told in found.items()}
 
@@ -103,7 +103,7 @@ def test_a_phase_inside_another_takes_nothing_from_it() -> None:
         with rnd.phase("second outer"), rnd.phase("large inner"):
             assert touched(80).numel() > 0
     with read() as reader:
-        told = [json.loads(one.attributes or "{}") for one in reader.spans()]
+        told = [json.loads(one.attributes or "{}") for one in spans_of(reader)]
     found = {one["name"]: rise(one) for one in told}
     for name in ("first outer", "second outer", "large inner"):
         assert found[name] == pytest.approx(80 * MB, rel=0.05)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from apart import session, told, work
 from torch import nn
-from watching import batches, breaks, by_client, in_python, only, read, round_of, small_model, train
+from watching import batches, breaks, by_client, in_python, only, read, round_of, small_model, spans_of, train
 
 from fedvitals.capture import telemetry
 from fedvitals.capture.merging import clock_offset_ns
@@ -71,7 +71,7 @@ def test_a_client_in_another_process_gives_what_it_would_have_given_here(tmp_pat
         (steps,), (others,) = list(one.step_blocks()), list(two.step_blocks())
         assert (steps.clients, steps.attempts, steps.steps) == (others.clients, others.attempts, others.steps)
         np.testing.assert_array_equal(steps.stats, others.stats)
-        spans = [[(s.name, s.client, s.attempt, s.attributes) for s in reader.spans()] for reader in (one, two)]
+        spans = [[(s.name, s.client, s.attempt, s.attributes) for s in spans_of(reader)] for reader in (one, two)]
         assert spans[0] == spans[1] == [("download", "7", 0, '{"bytes": 100}')]
         logs = [[(e.message, e.client, e.round, e.level) for e in reader.logs()] for reader in (one, two)]
         assert logs[0] == logs[1] == [("trained", "7", 3, "WARNING")]
@@ -88,7 +88,7 @@ def test_merging_twice_changes_nothing(caplog: pytest.LogCaptureFixture) -> None
     with read() as reader:
         assert len(reader.participations()) == 1
         assert len(list(reader.update_blocks())) == 1
-        assert len(reader.spans()) == 1
+        assert len(spans_of(reader)) == 1
         assert reader.failures() == []
         assert [r.used for r in reader.rounds()] == [1]
     assert [r.name for r in caplog.records] == ["mine"]
@@ -240,7 +240,7 @@ def test_a_talkative_client_fits_into_its_message() -> None:
         rnd.merge(data, client="a")
     with read() as reader:
         assert reader.failures() == []
-        assert len(reader.spans()) == len(header["spans"])
+        assert len(spans_of(reader)) == len(header["spans"])
     assert (only().update_norm or 0) > 0
 
 

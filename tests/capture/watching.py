@@ -19,7 +19,7 @@ from fedvitals.run import Run
 from fedvitals.settings import resolve
 from fedvitals.store import open_store
 from fedvitals.store.protocol import RunReader
-from fedvitals.vocabulary import Participation
+from fedvitals.vocabulary import Participation, Span
 
 torch.set_num_threads(1)
 HERE = Path(__file__).parent
@@ -130,3 +130,8 @@ class breaks:  # noqa: N801  # reads as `pytest.raises` does
         assert kind is not None, f"no {self.kind.__name__} came out of it"
         self.caught = error
         return issubclass(kind, self.kind)
+
+
+def spans_of(reader: RunReader) -> list[Span]:
+    """What the training told of: without the time that recording owns up to."""
+    return [span for span in reader.spans() if span.name != "fl.recording"]

@@ -125,6 +125,28 @@ def test_a_clients_spans_say_when_and_its_sums_fill_the_rest(tmp_path: Path) -> 
     _is(profiled(tmp_path, records, end=10), download=2, load=1, train=5, upload=1, unexplained=1)
 
 
+def test_a_loader_inside_of_a_phase_keeps_its_time(tmp_path: Path) -> None:
+    """`with c.phase("train")` around the whole loop: what the loop's loader took was counted apart from it."""
+    records: list[Record] = [
+        a_round(0, 0, 10),
+        work("a", 0, 10, {"load": 6, "train": 3, "upload": 1}),
+        span(1, "train", 0, 9, client="a", attempt=0),
+        span(2, "upload", 9, 10, client="a", attempt=0),
+    ]
+    _is(profiled(tmp_path, records, end=10), load=6, train=3, upload=1)
+
+
+def test_messages_on_their_way_are_waited_for(tmp_path: Path) -> None:
+    """Of clients elsewhere only their own work is known: the server waits for the rest."""
+    far = [work(name, start, end, {"train": end - start}) for name, start, end in (("a", 1.0, 3.0), ("b", 2.0, 5.0))]
+    records: list[Record] = [
+        a_round(0, 0, 8),
+        *(one._replace(executor="remote") for one in far),
+        span(1, "aggregate", 6, 8),
+    ]
+    _is(profiled(tmp_path, records, end=8), wait=2, train=4, aggregate=2)
+
+
 def test_without_phases_a_clients_time_is_training(tmp_path: Path) -> None:
     """And the profile says that it was not told."""
     profile = profiled(tmp_path, [a_round(0, 0, 3), work("a", 0, 3)], end=3)

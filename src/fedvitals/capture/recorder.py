@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fedvitals.capture.failures import in_words, mark
 from fedvitals.capture.governor import Governor
+from fedvitals.capture.heap import Heap
 from fedvitals.capture.logs import LogKeeper, printing_handler
 from fedvitals.capture.phase_memory import PhaseMemory
 from fedvitals.capture.resources import ResourceProbe
 from fedvitals.capture.tensor_bytes import TensorCounts
 from fedvitals.settings import Settings
-from fedvitals.vocabulary import Blob, LogEntry, Record, Run, Status
+from fedvitals.vocabulary import Blob, LogEntry, Record, Run, Span, Status
 
 if TYPE_CHECKING:
     from fedvitals.capture.accelerator import Accelerator
@@ -34,6 +35,7 @@ log = logging.getLogger("fedvitals")
 LONGEST_LOOK_S = 0.1
 RECORD_BYTES = 512  # a scalar record in the queue, roughly
 ERRORS_REMEMBERED = 64
+RECORDING = "fl.recording"
 ROUNDS_APART_S = 0.01  # between two samples at the end of rounds
 MOST_ROUND_SAMPLES = 2_000  # about: later they are taken farther apart
 
@@ -67,6 +69,7 @@ class Recorder:
         now_ns: Callable[[], int] = time.perf_counter_ns,
         origin_ns: int | None = None,
         accelerator: Accelerator | None = None,
+        owns_up: bool = True,
     ) -> None:
         self.run = run
         self.settings = settings
@@ -74,6 +77,7 @@ class Recorder:
         self.troubles: Counter[str] = Counter()
         self.versions = itertools.count()
         self._sink = sink
+        self._owns_up = owns_up  # tells of the time that recording took; a client's is too short for its message
         self._now_ns = now_ns
         self.origin_ns = now_ns() if origin_ns is None else origin_ns
         self._forks = _forks
@@ -90,6 +94,7 @@ class Recorder:
         devices = self._resources.device_memory
         self.memory = PhaseMemory(self.governor, settings.memory, blame=self.trouble, devices=devices)
         self.tensors = TensorCounts(self, wanted=settings.memory != "off")
+        self._heap = Heap(self, wanted=settings.memory != "off")
         self._sampled_s = self._first_s = time.monotonic()
         self._stop = threading.Event()
         self.emit([run])
@@ -159,6 +164,12 @@ class Recorder:
             except Exception as error:
                 self.trouble("the queue", error)
 
+    def recorded_since(self, start_ns: int) -> None:
+        """Own up to the training's time that went into recording: a profile has to explain every instant."""
+        thread = threading.current_thread().name
+        if self._owns_up:
+            self.emit([Span(self.next_id(), None, RECORDING, start_ns, self.now(), thread=thread)])
+
     def keep_blob(self, data: Callable[[], bytes], size_bytes: int, describe: Callable[[str], Blob]) -> None:
         if self.alive:
             try:
@@ -202,13 +213,14 @@ class Recorder:
         if self._closed or not self.alive:
             return
         self._closed = True
+        began = self.now()
         self._stop.set()
         if threading.current_thread() is not self._ticker:
             self._ticker.join(timeout=1.0)
         self._logs.remove()
         if self._printing is not None:
             logging.getLogger().removeHandler(self._printing)
-        end = partial(self._end, status, health or {})
+        end = partial(self._end, status, health or {}, began)
         for last in (self._finish_tensors, end, self.memory.close, self._close_sink):
             try:
                 last()
@@ -221,7 +233,8 @@ class Recorder:
         if self._models is not None:
             self._models.close()
 
-    def _end(self, status: Status, health: dict[str, Any]) -> None:
+    def _end(self, status: Status, health: dict[str, Any], began_ns: int) -> None:
+        self.recorded_since(began_ns)
         self.run = replace(self.run, status=status, ended_ns=self.now(), health=health)
         try:
             if self.settings.resources_every_s:
@@ -273,8 +286,15 @@ class Recorder:
         waiting = (part.due_s for part in (self._pending, self._models) if part is not None)
         return min(waiting, default=math.inf)
 
-    def round_over(self) -> None:
+    def held_bytes(self) -> int:
+        """What waits here or is remembered, which is no leak of the training's."""
+        waiting = 0 if self._pending is None else self._pending.size_bytes
+        models = 0 if self._models is None else self._models.size_bytes
+        return waiting + models + int(getattr(self._sink, "memory_bytes", 0))
+
+    def round_over(self, number: int) -> None:
         """What a round leaves behind shows in the memory at its end: a sample then, not more often than is of use."""
+        self._heap.round_over(number)
         now = time.monotonic()
         soonest = max(ROUNDS_APART_S, (now - self._first_s) / MOST_ROUND_SAMPLES)
         if not self.settings.resources_every_s or now - self._sampled_s < soonest:

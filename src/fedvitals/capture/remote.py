@@ -86,7 +86,7 @@ class RemoteClient(ClientSession):
         self._bytes: bytes | None = None
         self._began_unix_ns = time.time_ns()
         run = Run(words["run"], words["run"], Status.RUNNING, self._began_unix_ns, Level(own.level))
-        recorder = Recorder(run, own, self._sink)
+        recorder = Recorder(run, own, self._sink, owns_up=False)
         draft = Draft(
             client="self",
             attempt=words["attempt"],

@@ -190,9 +190,12 @@ class RoundSession:
         """
         if self._judge is None or not self.recorder.alive:
             return {}
+        began = self.recorder.now()
         if self.buffer is not None:
             self._compare()
-        return self._judge(self.number)
+        found = self._judge(self.number)
+        self.recorder.recorded_since(began)
+        return found
 
     @harmless
     def _compare(self) -> None:
@@ -227,13 +230,16 @@ class RoundSession:
         self._token = context.enter(context.Whereabouts(self.recorder.run.id, self.number, owner=id(self.recorder)))
         self._take_model()
         self._begin()
+        self.recorder.recorded_since(self._start_ns)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        began = self.recorder.now()
         self._keep(error)
         self._finish(error)
+        self.recorder.recorded_since(began)
         token, self._token = self._token, None
         context.leave(token)
 
@@ -264,7 +270,7 @@ class RoundSession:
         if self.buffer is not None:
             self.buffer.finish()
         self.recorder.emit([self._record(self.recorder.now(), None if error is None else in_words(error))])
-        self.recorder.round_over()
+        self.recorder.round_over(self.number)
         self.recorder.governor.review()
 
     def _record(self, end_ns: int | None, error: str | None) -> Round:

@@ -79,16 +79,29 @@ def phases_of(timeline: Timeline, row: int) -> list[Stretch]:
     works = timeline.works
     start, end, client = int(works.start_ns[row]), int(works.end_ns[row]), int(works.client[row])
     spans = timeline.own.get((client, int(works.attempt[row])), ())
-    inside = list(overlapping(spans, start, end)) if spans else []
-    left = works.phases_s[row] * 1e9
-    for one in inside:
-        if one.phase in CLIENT_PHASES:
-            left[CLIENT_PHASES.index(one.phase)] -= one.end_ns - one.start_ns
+    told = works.phases_s[row] * 1e9
+    inside, left = _spans(list(overlapping(spans, start, end)), told) if spans else ([], told)
     holes = list(_holes(inside, start, end))
     room = np.array([sum(stop - begin for begin, stop in holes)])
     guessed = bool(works.finished[row]) and not works.timed[row] and not any(one.phase == "train" for one in inside)
-    lengths = _lengths(np.maximum(left, 0.0)[None], room, np.array([not guessed]))[0]
+    lengths = _lengths(left[None], room, np.array([not guessed]))[0]
     return sorted([*inside, *_poured(holes, lengths, client)])
+
+
+def _spans(spans: Sequence[Stretch], told: Floats) -> tuple[list[Stretch], Floats]:
+    """The spans without what was only counted inside of them, such as a loader's time in a phase around the whole loop;
+    and what is told of each phase beyond its spans."""
+    totals = dict.fromkeys(CLIENT_PHASES, 0.0)
+    for one in spans:
+        totals[one.phase] = totals.get(one.phase, 0.0) + one.end_ns - one.start_ns
+    own = {phase: told[place] for place, phase in enumerate(CLIENT_PHASES)}
+    kept = {phase: min(own[phase] / total, 1.0) for phase, total in totals.items() if total > 0 < own.get(phase, 0)}
+    shorter = [
+        one._replace(start_ns=one.end_ns - round((one.end_ns - one.start_ns) * kept.get(one.phase, 1.0)))
+        for one in spans
+    ]
+    left = np.array([max(own[phase] - totals[phase], 0.0) for phase in CLIENT_PHASES])
+    return [one for one in shorter if one.end_ns > one.start_ns], left
 
 
 def _holes(stretches: Sequence[Stretch], start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fedvitals.printable import safe
 from fedvitals.profile.alone import alone_s
 from fedvitals.profile.clients import ClientProfile, client_profiles
 from fedvitals.profile.communication import Communication, communication
@@ -39,7 +40,18 @@ class Profile:
 
     @property
     def unexplained_ratio(self) -> float:
-        return self.breakdown_s["unexplained"] / self.wall_s if self.wall_s > 0 else 0.0
+        return self.breakdown_s[UNEXPLAINED] / self.wall_s if self.wall_s > 0 else 0.0
+
+    def __str__(self) -> str:
+        """In short: the phases by their time, and the bottleneck."""
+        phases = sorted(self.breakdown_s.items(), key=lambda pair: -pair[1])
+        lines = [f"{safe(self.run.name)}: {len(self.rounds)} rounds in {self.wall_s:.3g} s"]
+        lines += [f"  {name:<12}{took:>10.3f} s{took / max(self.wall_s, 1e-12):>8.1%}" for name, took in phases]
+        found = self.bottleneck
+        if found is not None:
+            who = "" if found.client is None else f"client {safe(found.client)}: "
+            lines.append(f"bottleneck  {who}{found.phase}, {found.share:.0%} of the time; {safe(found.why, 400)}")
+        return "\n".join([*lines, *(f"note  {safe(note, 400)}" for note in self.notes)])
 
 
 def profile_of(reader: RunReader) -> Profile:

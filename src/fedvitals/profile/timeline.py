@@ -20,7 +20,7 @@ from fedvitals.store.table import Bools, Floats, Ints, ParticipationTable, read_
 from fedvitals.vocabulary import CLIENT_PHASES, PHASES, Outcome, Round, Run, Span
 
 NOBODY = -1
-SOFT = ("wait", "other")  # a server that waits, or does something of its own, while clients work: the clients' time
+SOFT = ("wait", "other", "encode", "decode")  # of a server: where clients work at the same time, it is the clients'
 _TRAIN = CLIENT_PHASES.index("train")
 
 
@@ -95,22 +95,30 @@ class Timeline:
 
 def read_timeline(reader: RunReader) -> Timeline:
     """The run as it is now."""
-    run, spans = reader.run(), reader.spans()
     clients, table = read_table(reader)
-    rounds = reader.rounds()
+    return timeline_of(reader.run(), reader.rounds(), clients, table, reader.spans())
+
+
+def timeline_of(
+    run: Run, rounds: Sequence[Round], clients: tuple[str, ...], table: ParticipationTable, spans: Sequence[Span]
+) -> Timeline:
+    """Of a whole run's records, or of one round's."""
     end_ns = _end(run, rounds, table, spans)
     notes = list(_oddities(run, rounds, table, spans, end_ns))
     ended = _ended(rounds, end_ns)
     closed = [_closed(span, ended, end_ns) for span in spans]
     server = [span for span in closed if span.client is None]
+    phases = flattened(_stretch(span) for span in server if span.name in PHASES)
+    others = [span for span in server if span.name not in PHASES]
+    away = _rounds_apart(ended, table)
     return Timeline(
         run=run,
         clients=clients,
         rounds=ended,
         participations=table,
         works=Works.of(table, end_ns),
-        server=flattened(_stretch(span) for span in server if span.name in PHASES and span.name not in SOFT),
-        soft=flattened(_stretch(span) for span in server if span.name not in PHASES or span.name in SOFT),
+        server=tuple(one for one in phases if one.phase not in SOFT),
+        soft=_soft([one for one in phases if one.phase in SOFT], flattened(map(_stretch, others)), away),
         own=_own(closed, clients),
         end_ns=end_ns,
         notes=tuple(notes),
@@ -174,6 +182,26 @@ def flattened(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
             instant = one.start_ns
             stack.append(one)
     return tuple(found)
+
+
+def _soft(*layers: Sequence[Stretch]) -> tuple[Stretch, ...]:
+    """All that a server told of or was waiting for; each layer only in the time that those before it leave."""
+    found: list[Stretch] = []
+    for layer in layers:
+        edges = [
+            0,
+            *(edge for one in found for edge in (one.start_ns, one.end_ns)),
+            max([0, *(o.end_ns for o in layer)]),
+        ]
+        between = zip(edges[::2], edges[1::2], strict=True)
+        found = sorted([*found, *(part for start, end in between for part in overlapping(layer, start, end))])
+    return tuple(found)
+
+
+def _rounds_apart(rounds: Sequence[Round], table: ParticipationTable) -> list[Stretch]:
+    """Rounds whose clients were elsewhere: while none of them works, messages are on their way; the server waits."""
+    remote = set(table.round[table.executor == "remote"].tolist())
+    return list(flattened(Stretch(o.start_ns, o.end_ns or 0, "wait") for o in rounds if o.number in remote))
 
 
 def overlapping(stretches: Sequence[Stretch], start: int, end: int) -> Iterator[Stretch]:
