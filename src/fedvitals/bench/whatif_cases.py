@@ -169,12 +169,11 @@ VIRTUAL = (
     ),
 )
 
-WAITING = [{"kind": "slow-compute", "clients": [str(one) for one in range(20)], "strength": 4.0}]
-ONE_SLOW = [{"kind": "slow-compute", "clients": ["3"], "strength": 8.0}]
 DIGITS = {"source": "digits", "clients": 20, "partition": "quantity", "sigma": 0.8}
 BIG_TEST = {"source": "synthetic", "clients": 40, "partition": "quantity", "rows": 60, "test_rows": 20_000}
 PICTURES = {"source": "fedvitals.bench.rows:pictures", "clients": 200, "partition": "quantity"}
 SENTENCES = {"source": "fedvitals.bench.rows:sentences", "clients": 200, "partition": "quantity"}
+LARGE = {"kind": "mlp", "hidden": [1024, 1024]}  # 4.5 MB on the wire
 
 
 def _real(
@@ -186,32 +185,48 @@ def _real(
     return {"name": "whatif", "data": dict(data), "train": train, "execute": execute, **more}
 
 
-REAL = (  # client 13 has the most rows of these digits
+def _slow_links(strength: float, *clients: int) -> list[dict[str, Any]]:
+    """Clients whose uploads are waited for: for seconds of their own, however busy the machine is."""
+    return [{"kind": "slow-link", "clients": [str(one) for one in clients], "strength": strength}]
+
+
+def _silent(strength: float, *clients: int) -> list[dict[str, Any]]:
+    """Clients that never answer, and are waited for so many seconds."""
+    return [{"kind": "timeout", "clients": [str(one) for one in clients], "strength": strength}]
+
+
+REAL = (
     Case(
-        "mlp one by one, one slow",
-        _real(DIGITS, 25, 10, "sequential", 8, faults=ONE_SLOW),
-        (drop("3"), batch(16), batch(32), evaluate(5)),
+        "mlp one by one, slow links",
+        _real(DIGITS, 12, 10, "sequential", faults=_slow_links(15.0, 3, 7, 11)),
+        (drop("3"), drop("3", "7"), drop("3", "7", "11")),
     ),
     Case(
-        "mlp one by one, all wait",
-        _real(DIGITS, 8, 10, "sequential", 8, faults=WAITING),
-        (processes(2), batch(16), drop("13")),
+        "large mlp one by one, slow links",
+        _real(DIGITS, 4, 5, "sequential", model=LARGE, faults=_slow_links(2.0, *range(20))),
+        (compress(2), compress(4), compress(16)),
     ),
     Case(
-        "mlp on two processes, all wait",
-        _real(DIGITS, 16, 10, "processes", 8, faults=WAITING),
-        (batch(16), batch(32), drop("13")),
+        "mlp one by one, some silent",
+        _real(DIGITS, 8, 10, "sequential", faults=_silent(0.1, *range(6))),
+        (processes(2), drop("0"), drop("0", "1", "2")),
     ),
     Case(
-        "logistic, large test set",
+        "mlp on two processes, some silent",
+        _real(DIGITS, 16, 10, "processes", faults=_silent(0.1, *range(6))),
+        (drop("0", "1"), drop("0", "1", "2", "3")),
+    ),
+    Case(
+        "mlp batches of clients, a slow link",
+        _real(BIG_TEST, 25, 40, "vectorised", faults=_slow_links(4.0, 3)),
+        (drop("3"), evaluate(5)),
+    ),
+    Case(
+        "logistic one by one, large test set",
         _real(BIG_TEST, 40, 5, "sequential", model={"kind": "logistic"}),
         (evaluate(2), evaluate(5), batch(32)),
     ),
-    Case(
-        "mlp batches of clients",
-        _real(BIG_TEST, 40, 40, "vectorised", faults=ONE_SLOW),
-        (drop("3"), evaluate(5)),
-    ),
+    Case("mlp one by one", _real(DIGITS, 20, 10, "sequential", 8), (batch(16), batch(32), evaluate(5))),
     Case(
         "cnn one by one",
         _real(PICTURES, 6, 4, "sequential", model={"kind": "cnn"}),

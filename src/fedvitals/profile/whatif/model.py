@@ -19,7 +19,7 @@ from fedvitals.profile.timeline import NOBODY, Timeline, Works
 from fedvitals.profile.whatif.cohorts import Draw, draw_of
 from fedvitals.profile.whatif.told import Told
 from fedvitals.randomness import stream
-from fedvitals.store.table import Ints
+from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Outcome
 
 SLACK_NS = 1_000_000  # two clients overlap who are at work together for longer than this
@@ -68,8 +68,8 @@ class Model:
             draw=draw_of(timeline, told),
             workers=_workers(timeline, told),
             batched=bool((timeline.works.client == NOBODY).any()),
-            rounds=tuple(_rounds(timeline)),
-            history=_history(timeline),
+            rounds=tuple(_rounds(timeline, told)),
+            history=_history(timeline, told),
         )
 
     @property
@@ -110,17 +110,19 @@ class Model:
 
 
 def _workers(timeline: Timeline, told: Told) -> int:
-    """The most that were at work at a time; EVERYBODY where all of each round were."""
+    """As the engine says; else the most that were at work at a time, and EVERYBODY where all of each round were."""
     if told.virtual:
         return EVERYBODY
     works = timeline.works
+    if told.one_machine:
+        most = max((len(rows) for rows in _by_round(works)), default=1)
+        return max(min(told.processes, most), 1)
     most, all_at_once = 1, len(works) > 0
     for rows in _by_round(works):
         together = _together(works, rows)
         most = max(most, together)
         all_at_once = all_at_once and together == len(rows)
-    pooled = told.is_job and told.environment.get("executor") != "flower"
-    return EVERYBODY if all_at_once and most > 1 and not pooled else most
+    return EVERYBODY if all_at_once and most > 1 else most
 
 
 def _by_round(works: Works) -> list[Ints]:
@@ -136,7 +138,7 @@ def _together(works: Works, rows: Ints) -> int:
     return int(np.cumsum(begins[np.lexsort((begins, instants))]).max(initial=1))
 
 
-def _rounds(timeline: Timeline) -> list[RoundTimes]:
+def _rounds(timeline: Timeline, told: Told) -> list[RoundTimes]:
     works, table = timeline.works, timeline.participations
     found = []
     for place, one in enumerate(timeline.rounds):
@@ -153,28 +155,41 @@ def _rounds(timeline: Timeline) -> list[RoundTimes]:
                 until_next_s=max(following - one.start_ns, 0) / 1e9,
                 before_s=max(first - one.start_ns, 0) / 1e9,
                 clients_s=max(last - first, 0) / 1e9,
-                gap_s=_gap_ns(works, rows) / 1e9,
+                gap_s=_gap_s(timeline, told, one.number, rows, max(last - first, 0) / 1e9),
             )
         )
     return found
 
 
-def _gap_ns(works: Works, rows: Ints) -> int:
-    """Nanoseconds between the first start and the last end in which none worked."""
+def _gap_s(timeline: Timeline, told: Told, number: int, rows: Ints, clients_s: float) -> float:
+    """Seconds between the first start and the last end in which none worked."""
+    works = timeline.works
     if not len(rows):
-        return 0
+        return 0.0
+    if told.one_machine and told.processes == 1 and not (works.client[rows] == NOBODY).any():
+        return max(clients_s - float(_took_s(timeline, told)[timeline.participations.round == number].sum()), 0.0)
     order = rows[np.argsort(works.start_ns[rows], kind="stable")]
     reached = np.maximum.accumulate(works.end_ns[order])[:-1]
-    return int(np.maximum(works.start_ns[order][1:] - reached, 0).sum())
+    return float(np.maximum(works.start_ns[order][1:] - reached, 0).sum()) / 1e9
 
 
-def _history(timeline: Timeline) -> dict[str, list[Task]]:
+def _took_s(timeline: Timeline, told: Told) -> Floats:
+    """How long each participation kept somebody busy: from start to end, or the sum of its phases on the engine's own
+    machine, where a client's end may have waited for that of others."""
     table = timeline.participations
+    measured = np.maximum(table.end_ns - table.start_ns, 0) / 1e9
+    phases = np.nansum(np.maximum(table.phases_s, 0.0), axis=1)
+    summed: Floats = np.where(phases > 0, np.minimum(phases, measured), measured)
+    return summed if told.one_machine else measured
+
+
+def _history(timeline: Timeline, told: Told) -> dict[str, list[Task]]:
+    table = timeline.participations
+    took_s = _took_s(timeline, told)
     found: dict[str, list[tuple[int, Task]]] = defaultdict(list)
     came = np.isin(table.outcome, (Outcome.USED, Outcome.LATE, Outcome.REJECTED))
     for row, (client, attempt) in enumerate(zip(table.client.tolist(), table.attempt.tolist(), strict=True)):
-        seconds = max(int(table.end_ns[row]) - int(table.start_ns[row]), 0) / 1e9
         name = timeline.clients[client]
         late = str(table.outcome[row]) == Outcome.LATE
-        found[name].append((attempt, Task(name, seconds, bool(came[row]), late, row)))
+        found[name].append((attempt, Task(name, float(took_s[row]), bool(came[row]), late, row)))
     return {name: [task for _, task in sorted(some)] for name, some in found.items()}

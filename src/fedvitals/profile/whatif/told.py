@@ -13,6 +13,7 @@ from typing import Any
 from fedvitals.vocabulary import JSONObject, Run
 
 SECTIONS = ("data", "model", "train", "server", "codec", "execute")
+EXECUTORS = ("sequential", "processes", "vectorised")
 MOST_CLIENTS = 100_000  # whose selection is looked at
 
 
@@ -35,6 +36,18 @@ class Told:
     @property
     def virtual(self) -> bool:
         return self.environment.get("clock") == "virtual"
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether the engine ran all clients itself, for real."""
+        return self.is_job and not self.virtual and self.environment.get("executor") in EXECUTORS
+
+    @property
+    def processes(self) -> int:
+        """In which the engine ran them."""
+        if self.environment.get("executor") == "sequential":
+            return 1
+        return int(self.number("execute.workers", 0.0)) or self.cores
 
     @property
     def cores(self) -> int:

@@ -63,9 +63,13 @@ def with_buffer(model: Model, buffer: int) -> Prediction | None:
         round_s=total_s / max(used / buffer, 1.0),
         saves=(wall_s - predicted_s) / wall_s if wall_s > 0 else 0.0,
         assumes=assumes,
-        job={"server.mode": "async", "server.buffer": buffer, "server.concurrency": model.asked},
+        job=_job(model, buffer) if model.told.is_job else None,
         unverified=NOT_YET if model.told.is_job else NOT_OURS,
     )
+
+
+def _job(model: Model, buffer: int) -> dict[str, object]:
+    return {"server.mode": "async", "server.buffer": buffer, "server.concurrency": model.asked}
 
 
 def _server(model: Model) -> ServerTimes:
