@@ -1,0 +1,95 @@
+"""What-if against the engine: on the virtual clock a prediction can be held to what the changed job takes, exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedvitals.bench import whatif
+from fedvitals.bench.whatif_cases import Case, compress, deadline, drop, evaluate, wait_for, with_thinned
+from fedvitals.codecs import registry
+from fedvitals.profile.whatif.changes.batch import with_batches_of
+from fedvitals.profile.whatif.cohorts import AsRecorded, BySeed
+from fedvitals.profile.whatif.model import Model
+from fedvitals.profile.whatif.prediction import Prediction
+from fedvitals.profile.whatif.registry import what_if
+from fedvitals.train.job import Job
+
+
+def _job(network: str, **server: Any) -> Job:
+    return Job.from_dict(
+        {
+            "name": "whatif",
+            "data": {"source": "synthetic", "clients": 12, "partition": "quantity", "rows": 40},
+            "model": {"kind": "logistic"},
+            "train": {"rounds": 10, "clients_per_round": 5, "epochs": 1, "batch_size": 8},
+            "server": server,
+            "network": {"profile": network},
+            "execute": {"clock": "virtual"},
+        }
+    )
+
+
+@pytest.mark.parametrize("network", ["lan", "mobile"])
+def test_what_the_engine_can_change_takes_as_long_as_predicted(network: str) -> None:
+    """Every change that it can make, within 2%; where nobody is lost on the way, most of them to the nanosecond."""
+    job = _job(network)
+    profile = whatif.profile_run(job)
+    made = [one for one in what_if(profile, least=-1.0).predictions if one.unverified is None and one.job is not None]
+    assert {one.kind for one in made} >= {"deadline", "first", "drop", "batch", "evaluate"}
+    errors = {}
+    for one in made:
+        took_s = whatif.profile_run(job.replaced(one.job or {})).wall_s
+        errors[one.change] = one.predicted_s / took_s - 1.0
+    assert errors == pytest.approx(dict.fromkeys(errors, 0.0), abs=0.02)
+    exact = [change for change, error in errors.items() if abs(error) < 1e-3]
+    assert len(exact) >= 3
+
+
+def test_the_draw_is_known_even_where_clients_come_late() -> None:
+    """A run that already has a deadline, and clients that are busy after it, is explained by its seed."""
+    job = _job("mobile", deadline_s=0.15, over_select=1.5)
+    profile = whatif.profile_run(job)
+    late = sum(one.late for one in profile.rounds)
+    model = Model.of(profile)
+    assert late > 0
+    assert isinstance(model.draw, BySeed)
+    assert model.patience == (5, 0.15)
+    found = with_batches_of(model, 32)
+    assert isinstance(found, Prediction)
+    took_s = whatif.profile_run(job.replaced({"train.batch_size": 32})).wall_s
+    assert found.predicted_s == pytest.approx(took_s, rel=0.03)
+
+
+def test_another_seed_does_not_explain_the_run() -> None:
+    """Then cohorts are as recorded, and nobody claims to know the draw."""
+    from dataclasses import replace
+
+    profile = whatif.profile_run(_job("lan"))
+    other = replace(profile, run=replace(profile.run, config={**profile.run.config, "seed": 1}))
+    assert isinstance(Model.of(profile).draw, BySeed)
+    assert isinstance(Model.of(other).draw, AsRecorded)
+
+
+def test_the_bench_lists_every_pair(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Three rows a pair, and medians with their goals; what is not predicted is said."""
+    with_thinned()
+    try:
+        case = Case("small", _job("mobile").to_dict(), (drop(), deadline(0.8), wait_for(4), compress(4), evaluate(99)))
+        pairs = whatif.measured(case, 1)
+    finally:
+        registry.unregister("whatif-thinned")
+    assert [pair.change for pair in pairs] == [
+        "drop the slowest",
+        "deadline for 80%",
+        "wait for the first 4",
+        "compress 4-fold",
+    ]
+    assert "evaluate every 99 rounds is not predicted" in capsys.readouterr().err
+    rows = [row for pair in pairs for row in whatif.pair_rows("virtual clock", pair)]
+    assert [row.measure.rpartition(": ")[2] for row in rows] == ["predicted", "measured", "error"] * 4
+    assert max(pair.error for pair in pairs) < 0.05
+    last = whatif.summary_rows("virtual clock", pairs)[-1]
+    assert (last.goal, last.met) == (0.05, True)
