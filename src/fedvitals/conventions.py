@@ -41,6 +41,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("other", "span", "s", "A phase with a name of the user's own; the name is kept as an attribute."),
     Convention("fl.recording", "span", "s", "What recording itself took of the training's time."),
     Convention("fl.tensors", "span", "s", "Of no duration: what a model's tensors take, where that was first seen."),
+    Convention("fl.heap", "span", "s", "Of no duration: memory in use when a round was over."),
     Convention("fl.allocations", "span", "s", "Lines whose allocations were asked for, with a table of operations."),
     # attributes
     Convention("fl.run.id", "attribute", "1", "Id of the run.", field="Run.id"),
@@ -114,6 +115,12 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("rss_sampled", "attribute", "1", "True: that highest comes from samples; it may have been higher."),
     Convention("rss_shared", "attribute", "1", "True: phases of other threads overlapped, whose memory is in it too."),
     Convention("device_bytes", "attribute", "By", "The same as `rss_bytes` for each accelerator, by its name."),
+    Convention(
+        "heap_bytes",
+        "attribute",
+        "By",
+        "Bytes that the C library had handed out when a round was over, without what the recorder holds.",
+    ),
     Convention("parameters_bytes", "attribute", "By", "Storage of a model's parameters, each storage once."),
     Convention("gradients_bytes", "attribute", "By", "Storage of its gradients."),
     Convention("buffers_bytes", "attribute", "By", "Storage of its buffers."),

@@ -126,6 +126,13 @@ class Models:
         self.flush()
 
     @property
+    def size_bytes(self) -> int:
+        """Of the models that are remembered; those that wait are among them."""
+        rows = {id(row): row for row in (one.row for one in list(self._recent.values()))}
+        rows |= {id(row): row for row in (self._first, self._last) if row is not None}
+        return sum(4 * row.numel() for row in rows.values())
+
+    @property
     def kernel(self) -> bool:
         """Whether statistics are the compiled kernel's or torch's."""
         return kernel.in_use()

@@ -52,6 +52,16 @@ class Pending:
             self.flush()
 
     @property
+    def size_bytes(self) -> int:
+        """Of the rows that wait."""
+        return self._bytes
+
+    @property
+    def busy(self) -> bool:
+        """Rows are being summarised just now, which takes more memory than they do."""
+        return self._flushing.locked()
+
+    @property
     def due_s(self) -> float:
         """When the oldest will have waited long enough, on the monotonic clock; infinity when nothing waits."""
         return self._oldest_s + OLDEST_S if self._entries else math.inf

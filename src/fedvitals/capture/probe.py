@@ -70,6 +70,7 @@ class GradientProbe:
                 _handle = None
         if self._counts and self.tensor_bytes is None:
             self._count()  # it took one step, or none
+        self._parameters = []  # with their gradients, they are not ours to keep alive until the samples are written
 
     def step(self, first: int = 0, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Called before each step of an optimizer of the watched model; `first` tells such optimizers apart."""

@@ -289,8 +289,12 @@ class Recorder:
     def held_bytes(self) -> int:
         """What waits here or is remembered, which is no leak of the training's."""
         waiting = 0 if self._pending is None else self._pending.size_bytes
-        models = 0 if self._models is None else self._models.size_bytes
-        return waiting + models + int(getattr(self._sink, "memory_bytes", 0))
+        return waiting + (0 if self._models is None else self._models.size_bytes)
+
+    @property
+    def busy(self) -> bool:
+        """Nobody can say just now what is ours."""
+        return self._pending is not None and self._pending.busy
 
     def round_over(self, number: int) -> None:
         """What a round leaves behind shows in the memory at its end: a sample then, not more often than is of use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.run import Run
-from fedvitals.vocabulary import Severity
+from fedvitals.vocabulary import Severity, Span
 
 MB = 1e6
 
@@ -53,6 +54,57 @@ def test_one_client_that_leaks(chart: Chart) -> None:
     (one,) = found(with_peaks(chart, 300 * MB + 5 * MB * np.cumsum(mine)), "FL801")
     assert one.clients == ("7",)
     assert one.evidence["bytes_a_participation"] == pytest.approx(5 * MB, rel=0.05)
+
+
+def with_heap(chart: Chart, used: NDArray[np.floating]) -> Chart:
+    """The same run, had so much memory been in use after its rounds."""
+    own = with_peaks(chart, np.full(len(chart.participations), 300 * MB))
+    spans = [
+        Span(number, None, "fl.heap", 0, 0, attributes=json.dumps({"round": number, "heap_bytes": int(size)}))
+        for number, size in enumerate(used.tolist())
+    ]
+    return replace(own, spans=tuple(spans))
+
+
+def test_who_comes_first_is_not_accused_of_what_the_server_kept(chart: Chart) -> None:
+    """The peak rises when the first client of a round trains, whoever leaked before."""
+    more = np.zeros(len(chart.participations))
+    for _, rows in chart.cohorts:
+        more[rows[0]] = 5 * MB
+    first = {chart.clients[chart.participations.client[rows[0]]] for _, rows in chart.cohorts}
+    told = found(with_peaks(chart, 300 * MB + np.cumsum(more)), "FL801")
+    assert not {name for one in told for name in one.clients} & first
+
+
+def test_memory_in_use_that_grows_after_every_round(chart: Chart) -> None:
+    """Ten rounds of 1 MB are enough, with some noise; clients are not accused."""
+    noise = np.random.default_rng(0).uniform(0, 0.3 * MB, 10)
+    (one,) = found(with_heap(chart, 120 * MB + MB * np.arange(10) + noise), "FL801")
+    assert one.clients == ()
+    assert one.evidence["bytes_a_round"] == pytest.approx(MB, rel=0.1)
+
+
+@pytest.mark.parametrize("course", ["flat", "noisy", "steps", "settles", "falls", "few", "slow"])
+def test_memory_in_use_that_does_not_grow_without_an_end(chart: Chart, course: str) -> None:
+    """Noise, one step, a cache that fills, and growth too small or too short to tell."""
+    rounds, drawn = np.arange(24), np.random.default_rng(1)
+    used = {
+        "flat": np.zeros(24),
+        "noisy": drawn.uniform(0, 12 * MB, 24),
+        "steps": np.where(rounds > 12, 20 * MB, 0.0),
+        "settles": 30 * MB * (1 - np.exp(-rounds / 4)),
+        "falls": -MB * rounds,
+        "few": 5 * MB * rounds[:6],
+        "slow": 0.1 * MB * rounds,
+    }[course]
+    assert found(with_heap(chart, 120 * MB + used), "FL801") == ()
+
+
+def test_made_up_numbers_of_memory_break_nothing(chart: Chart) -> None:
+    """What is no number of a round is left out."""
+    texts = ("{", "[]", '{"round": "x", "heap_bytes": 1}', '{"round": 1, "heap_bytes": true}', '{"round": 1}', None)
+    spans = tuple(Span(place, None, "fl.heap", 0, 0, attributes=text) for place, text in enumerate(texts))
+    assert found(replace(with_heap(chart, np.zeros(0)), spans=spans), "FL801") == ()
 
 
 def test_a_client_with_a_process_of_its_own(chart: Chart) -> None:
@@ -102,5 +154,5 @@ def test_more_workers_than_cores(chart: Chart) -> None:
 def test_a_record_without_memory_cannot_be_judged(chart: Chart) -> None:
     """It says so."""
     nothing = with_peaks(chart, np.full(len(chart.participations), np.nan))
-    bare = replace(nothing, run=replace(nothing.run, environment={}), resources=())
+    bare = replace(nothing, run=replace(nothing.run, environment={}), resources=(), spans=())
     assert set(diagnosed(bare, "FL8").not_observable) == {"FL801", "FL802", "FL803"}

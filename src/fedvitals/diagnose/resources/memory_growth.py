@@ -1,8 +1,8 @@
 """Memory growth.
 
 Sees: a client after whose participations the memory of the process that trains is higher again and again, when that
-does not happen after the others'; a client with a process of its own whose peak rises all the time; and a run whose
-memory grows in every stretch of its rounds without anyone standing out.
+does not happen after the others'; a client with a process of its own whose peak rises all the time; a run that has more
+memory in use after each round than after the one before; and one whose peak grows in every stretch of its rounds.
 
 Matters: it ends with the process killed, hours later, with no error in any log.
 
@@ -10,9 +10,11 @@ Evidence: bytes a participation or a round, the peak at first and at last, how m
 memory is full, and the chance of it.
 
 False alarms: at most one run in a hundred by chance. What libraries load and allocators keep grows at first and then
-no more: growth must add 3% to the process's memory for a client, 10% for a run, and go on to the end. Peaks are the
-kernel's count since the process began, and a child begins with its parent's: growth below an earlier peak is not seen,
-and of several workers only the leading one is.
+no more: growth must add 3% to the process's memory for a client, 10% for a run's peak, and go on to the end. Peaks are
+the kernel's count since the process began: growth below an earlier peak is not seen, and of several workers only the
+leading one is. Memory in use (glibc's own count, taken when a round is over, without what the recorder holds) does not
+move with what the allocator keeps: 1 MB a round shows within ten. A training that by design keeps something for every
+new client grows like that too, until it has seen them all.
 
 Do: look for what is kept from round to round: losses with their graphs (`loss` instead of `loss.item()`), lists of
 batches, caches, hooks that are never removed. With a client named, look at its code first.
@@ -28,6 +30,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import RATE, streaks, tail
+from fedvitals.diagnose.resources.kept_memory import Kept, heap, kept
 from fedvitals.diagnose.resources.process_memory import (
     APART,
     Growth,
@@ -53,17 +56,26 @@ STRETCHES = 8  # in all of which a run must grow: chance would do that once in 2
 LEAST_STRETCH = 0.002  # of the memory, for each
 LEAST_ALONE = 6  # participations of a client with its own process
 RIVAL = 0.1  # the runner-up must be ten times less likely to be it
+LOOK = (
+    "look for what is kept from round to round: losses with their graphs, lists of updates, hooks",
+    Action("take fewer clients a round, or restart from a checkpoint before memory is full", safe=False),
+)
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
     growth = chart.shared(shared_growth)
     alone = np.isin(chart.participations.executor, APART) & known_peaks(chart)
-    if not len(growth.rows) and not alone.any():
+    if not len(growth.rows) and not alone.any() and not len(heap(chart)[0]):
         raise CannotSee("no memory of clients was recorded")
     found = list(_of_shared(chart, growth)) if len(growth.rows) > 1 else []
     yield from found
     yield from _alone(chart, np.flatnonzero(alone))
-    if not found and len(growth.rows) > 1:
+    if found:
+        return
+    keeping = kept(chart)
+    if keeping is not None:
+        yield _of_heap(chart, keeping)
+    elif len(growth.rows) > 1:
         yield from _of_run(chart, growth)
 
 
@@ -91,8 +103,11 @@ def _one_by_one(chart: Chart, growth: Growth, step: float) -> Iterator[tuple[int
     more[growth.rows] = growth.more
     seen = np.zeros(len(more), bool)
     seen[growth.rows] = True
+    first = np.zeros(len(more), bool)
+    first[[rows[0] for _, rows in chart.cohorts if len(rows) > 1]] = True
     for streak in streaks(chart, more > step, seen, least=LEAST_MARKS, comparisons=len(STEPS)):
-        yield streak.client, streak.rows, float(more[streak.rows].sum())
+        if not first[streak.rows].all():  # whoever comes first shows what the server kept since the last round
+            yield streak.client, streak.rows, float(more[streak.rows].sum())
 
 
 def _in_batches(chart: Chart, growth: Growth, step: float) -> Iterator[tuple[int, Ints, float]]:
@@ -190,6 +205,21 @@ def _own_process(chart: Chart, client: int, rows: Ints, peaks: Floats, each: flo
     )
 
 
+def _of_heap(chart: Chart, found: Kept) -> Finding:
+    first, last, count = float(found.used[0]), float(found.used[-1]), len(found.rounds)
+    return write(
+        RULE,
+        Severity.WARNING,
+        f"after each round more memory was in use: from {size(first)} to {size(last)} between rounds "
+        f"{found.rounds[0]} and {found.rounds[-1]}, {size(found.each)} a round and without an end; no single client "
+        "stands out" + _left(chart, last, found.each, "round"),
+        grade=Grade.ACCUSED,
+        rounds=found.rounds.tolist(),
+        evidence={"bytes_a_round": found.each, "first_bytes": first, "last_bytes": last, "samples": count},
+        next=LOOK,
+    )
+
+
 def _of_run(chart: Chart, growth: Growth) -> Iterator[Finding]:
     numbers, _, peak = by_round(chart, growth)
     skip = int(WARM_UP * len(numbers))
@@ -209,10 +239,7 @@ def _of_run(chart: Chart, growth: Growth) -> Iterator[Finding]:
         grade=Grade.ACCUSED,
         rounds=numbers.tolist(),
         evidence={"bytes_a_round": each, "first_bytes": float(peak[0]), "last_bytes": float(peak[-1])},
-        next=[
-            "look for what is kept from round to round: losses with their graphs, lists of updates, hooks",
-            Action("take fewer clients a round, or restart from a checkpoint before memory is full", safe=False),
-        ],
+        next=LOOK,
     )
 
 
