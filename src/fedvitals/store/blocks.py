@@ -146,7 +146,7 @@ class BlockWriter:
         number, keys = int(found[0]), unpack_keys(found[2], found[1])
         if not {key for key, _ in late}.isdisjoint(keys):
             skipped = self._kind.skipped
-            ((_, data),) = _packed(self._connection, self._kind, [(number, keys)])
+            ((_, data),) = _packed(self._connection, self._kind, [[(number, keys)]])
             fields = column_reader.unpack(data, len(keys), len(self._kind.sql_types))
             pairs = zip(keys, zip(*fields, strict=True), strict=True)
             changed = [late.pop((key, row[0]), (None,) * skipped + row) for key, row in pairs]
@@ -197,21 +197,23 @@ def read_arrays(
         yield keys, column_arrays.unpack_arrays(data, len(keys), kinds)
 
 
-def _heads(connection: sqlite3.Connection, kind: BlockKind, round: int | None = None) -> list[tuple[int, Keys]]:
-    heads = f"SELECT id, rows, keys FROM {kind.table}"
-    if round is None:
-        found = connection.execute(f"{heads} ORDER BY id").fetchall()
-    else:
-        number = clamped(round)
-        where = "WHERE low_round <= ? AND high_round >= ? ORDER BY id"
-        found = connection.execute(f"{heads} {where}", (number, number)).fetchall()
-    return [(block, unpack_keys(keys, rows)) for block, rows, keys in found]
+def _heads(
+    connection: sqlite3.Connection, kind: BlockKind, round: int | None = None, page: int = 64
+) -> Iterator[Sequence[tuple[int, Keys]]]:
+    """Ids and keys, some at a time, so that a slow consumer holds neither much memory nor a transaction."""
+    number = None if round is None else clamped(round)
+    where = "id > ?" if number is None else "id > ? AND low_round <= ? AND high_round >= ?"
+    sql = f"SELECT id, rows, keys FROM {kind.table} WHERE {where} ORDER BY id LIMIT {page}"
+    last = -(1 << 63)
+    while found := connection.execute(sql, (last, *(() if number is None else (number, number)))).fetchall():
+        yield [(block, unpack_keys(keys, rows)) for block, rows, keys in found]
+        last = found[-1][0]
 
 
 def _packed(
-    connection: sqlite3.Connection, kind: BlockKind, heads: Sequence[tuple[int, Keys]]
+    connection: sqlite3.Connection, kind: BlockKind, pages: Iterable[Sequence[tuple[int, Keys]]]
 ) -> Iterator[tuple[Keys, bytes]]:
-    for some in _pages(heads):
+    for some in pages:
         for (_, keys), data in zip(some, _contents(connection, kind, [block for block, _ in some]), strict=True):
             yield keys, data
 

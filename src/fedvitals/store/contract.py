@@ -151,9 +151,9 @@ class StoreContract:
         """Of spans with the same id the last is read; asking for a round gives exactly its spans."""
         expected = {record.id: record for record in records}
         with self.written(records[:cut], records[cut:]) as reader:
-            found = reader.spans()
-            assert same({span.id: span for span in found}, expected)
-            assert len(found) == len(expected)
+            assert same({span.id: span for span in reader.spans()}, expected)
+            assert len(reader.spans()) == len(expected)
+            assert same(list(reader.iterate_spans()), list(expected.values()))
             for number in {record.round for record in records} - {None}:
                 wanted = {span.id for span in expected.values() if span.round == number}
                 assert {span.id for span in reader.spans(round=number)} == wanted

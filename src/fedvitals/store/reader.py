@@ -218,9 +218,16 @@ class SQLiteReader:
 
     def spans(self, *, round: int | None = None) -> list[Span]:
         """In the order in which they began."""
-        found = self._guarded(blocks.read_blocks(self._connection, blocks.SPANS, round))
-        spans = (span for _, fields in found for span in map(Span._make, zip(*fields, strict=True)))
+        spans = self._spans(round)
         return sorted((span for span in spans if round is None or span.round == round), key=lambda span: span.start_ns)
+
+    def iterate_spans(self) -> Iterator[Span]:
+        """All of them in the order of arrival, some hundred in memory at a time."""
+        return self._spans(None)
+
+    def _spans(self, round: int | None) -> Iterator[Span]:
+        for _, fields in self._guarded(blocks.read_blocks(self._connection, blocks.SPANS, round)):
+            yield from map(Span._make, zip(*fields, strict=True))
 
     def resources(self) -> list[ResourceSample]:
         return self._records(ResourceSample)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedvitals.store.column_arrays import TEXT, kinds_of
 from fedvitals.store.protocol import RunReader
-from fedvitals.vocabulary import CLIENT_PHASES
+from fedvitals.vocabulary import CLIENT_PHASES, Participation
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -102,6 +103,21 @@ class ParticipationTable:
 def read_table(reader: RunReader) -> tuple[tuple[str, ...], ParticipationTable]:
     """The clients' names, and all participations."""
     return _tabled(reader.participation_columns())
+
+
+def table_of(participations: Sequence[Participation]) -> tuple[tuple[str, ...], ParticipationTable]:
+    """The same of some that are at hand."""
+    if not participations:
+        return (), ParticipationTable.empty()
+    fields = zip(Participation._fields, kinds_of(Participation), zip(*participations, strict=True), strict=True)
+    return _tabled({name: _column(values, kind) for name, kind, values in fields})
+
+
+def _column(values: Sequence[Any], kind: str) -> NDArray[Any]:
+    missing = None if kind == TEXT else np.nan
+    column = np.empty(len(values), kind)
+    column[:] = [missing if one is None else one for one in values]
+    return column
 
 
 def _tabled(columns: Mapping[str, NDArray[Any]]) -> tuple[tuple[str, ...], ParticipationTable]:

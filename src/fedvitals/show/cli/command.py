@@ -23,6 +23,7 @@ NAMES = (
     "compare",
     "sweep",
     "report",
+    "export",
     "gc",
     "bench",
     "completion",
