@@ -88,9 +88,9 @@ def test_compression_shortens_uploads_alone(tmp_path: Path) -> None:
 def test_latency_stays_where_the_device_is_known() -> None:
     """Of a transfer of 100 ms latency and 300 ms of bytes, 4-fold leaves 175 ms."""
     device = {"up_mbps": 8.0, "latency_ms": 100.0}
-    assert compress.remaining(device, "up", 300_000, 4.0) == pytest.approx(0.175 / 0.4)
-    assert compress.remaining(None, "up", 300_000, 4.0) == 0.25
-    assert compress.remaining({"latency_ms": 0.0}, "up", 300_000, 4.0) == 1.0
+    sizes = np.array([300_000.0, np.nan])
+    assert compress.remaining(device, "up", sizes, 4.0).tolist() == pytest.approx([0.175 / 0.4, 0.25])
+    assert compress.remaining(None, "up", sizes, 4.0).tolist() == [0.25, 0.25]
 
 
 def test_fewer_evaluations_save_what_they_took(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ class AsRecorded:
         missing = len(cohort) - len(left)
         if not missing:
             return left
-        others = [one for one in self.everybody if one not in away and one not in set(cohort)]
+        there = set(cohort)
+        others = [one for one in self.everybody if one not in away and one not in there]
         order = stream(0, "what-if replacements", place).permutation(len(others)).tolist()
         return left + [others[index] for index in order[:missing]]
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from fedvitals.profile.whatif.told import Told
 from fedvitals.randomness import stream
 from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Outcome
+
+if TYPE_CHECKING:
+    from fedvitals.profile.whatif.simulate import Simulated
 
 SLACK_NS = 1_000_000  # two clients overlap who are at work together for longer than this
 EVERYBODY = 1_000_000  # workers: more than there are clients
@@ -98,6 +101,29 @@ class Model:
         wanted = int(self.told.number("train.clients_per_round", 0.0))
         return (wanted if more and wanted > 0 else None), (deadline_s if deadline_s > 0 else None)
 
+    @cached_property
+    def before(self) -> Simulated:
+        """The simulation of what was, which every prediction is held against."""
+        from fedvitals.profile.whatif.simulate import Change, simulated
+
+        return simulated(self, Change())
+
+    @cached_property
+    def rows(self) -> list[Ints]:
+        """Of each of the timeline's clients, its participations."""
+        client = self.timeline.participations.client
+        order = np.argsort(client, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(client, minlength=len(self.timeline.clients)))[:-1])
+
+    def seconds(self, more_s: Floats) -> list[float]:
+        """Of each of the timeline's participations, where they take so much more."""
+        found = more_s.copy()
+        for some in self.history.values():
+            for task in some:
+                found[task.row] += task.seconds
+        changed: list[float] = np.maximum(found, 0.0).tolist()
+        return changed
+
     def task(self, client: str, attempt: int) -> Task:
         """A client's work at this attempt: as recorded, or like an earlier one; one who never was asked works like
         somebody else."""
@@ -140,13 +166,14 @@ def _together(works: Works, rows: Ints) -> int:
 
 def _rounds(timeline: Timeline, told: Told) -> list[RoundTimes]:
     works, table = timeline.works, timeline.participations
+    waited_for = table.outcome != Outcome.LATE
     found = []
     for place, one in enumerate(timeline.rounds):
         rows = np.flatnonzero(works.round == one.number)
         end_ns = one.end_ns or one.start_ns
         following = timeline.rounds[place + 1].start_ns if place + 1 < len(timeline.rounds) else timeline.end_ns
         first = int(works.start_ns[rows].min()) if len(rows) else end_ns
-        in_time = (table.round == one.number) & (table.outcome != Outcome.LATE)
+        in_time = (table.round == one.number) & waited_for
         last = min(int(table.end_ns[in_time].max(initial=first)), timeline.end_ns)
         found.append(
             RoundTimes(
@@ -188,8 +215,9 @@ def _history(timeline: Timeline, told: Told) -> dict[str, list[Task]]:
     took_s = _took_s(timeline, told)
     found: dict[str, list[tuple[int, Task]]] = defaultdict(list)
     came = np.isin(table.outcome, (Outcome.USED, Outcome.LATE, Outcome.REJECTED))
-    for row, (client, attempt) in enumerate(zip(table.client.tolist(), table.attempt.tolist(), strict=True)):
+    late = table.outcome == Outcome.LATE
+    columns = [column.tolist() for column in (table.client, table.attempt, took_s, came, late)]
+    for row, (client, attempt, seconds, delivered, too_late) in enumerate(zip(*columns, strict=True)):
         name = timeline.clients[client]
-        late = str(table.outcome[row]) == Outcome.LATE
-        found[name].append((attempt, Task(name, float(took_s[row]), bool(came[row]), late, row)))
+        found[name].append((attempt, Task(name, seconds, delivered, too_late, row)))
     return {name: [task for _, task in sorted(some)] for name, some in found.items()}

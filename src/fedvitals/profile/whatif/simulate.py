@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,15 +15,11 @@ LOOK_AGAIN_S = 60.0  # after which the engine looks again where it found nobody
 MOST_LOOKS = 1000
 
 
-def as_it_was(task: Task) -> float:
-    return task.seconds
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """What is different. Without arguments: nothing."""
 
-    seconds: Callable[[Task], float] = as_it_was
+    seconds: Sequence[float] | None = None  # of each of the timeline's participations
     away: frozenset[str] = field(default_factory=frozenset)
     wanted: int | None = None  # go on with the first so many
     deadline_s: float | None = None
@@ -48,7 +44,7 @@ def simulated(model: Model, change: Change) -> Simulated:
         waited, asked = _asked(model, change, place, now, busy)
         tasks = [model.task(client, attempts[client]) for client in asked]
         attempts.update(asked)
-        arrived = arrivals([change.seconds(task) for task in tasks], change.workers or model.workers)
+        arrived = arrivals(_durations(tasks, change), change.workers or model.workers)
         end = _closed(model, change, tasks, arrived)
         begun = now + waited + one.before_s
         busy |= {task.client: begun + at for task, at in zip(tasks, arrived, strict=True) if task.client in end.late}
@@ -58,11 +54,18 @@ def simulated(model: Model, change: Change) -> Simulated:
     return Simulated(tuple(parts), tuple(updates))
 
 
+def _durations(tasks: Sequence[Task], change: Change) -> list[float]:
+    if change.seconds is None:
+        return [task.seconds for task in tasks]
+    return [change.seconds[task.row] for task in tasks]
+
+
 def _asked(model: Model, change: Change, place: int, now: float, busy: dict[str, float]) -> tuple[float, list[str]]:
     """Who is asked, and how long that takes: where nobody is there, somebody is waited for."""
     for look in range(MOST_LOOKS):
         waited = look * LOOK_AGAIN_S
-        away = change.away.union(client for client, until in busy.items() if until > now + waited)
+        still = [client for client, until in busy.items() if until > now + waited]
+        away = change.away.union(still) if still else change.away
         asked = model.draw.asked(place, away, look)
         if asked or not model.history:
             return waited, asked

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Prediction
-from fedvitals.profile.whatif.simulate import Change, simulated
+from fedvitals.profile.whatif.simulate import Change, Simulated, simulated
 
 NOT_OURS = "the run's configuration is no job of the engine"
 
@@ -42,5 +42,8 @@ def told_of(
 
 def less_by(model: Model, change: Change) -> list[float]:
     """Seconds by which the simulator's rounds are shorter with the change."""
-    before, after = simulated(model, Change()), simulated(model, change)
-    return [one - other for one, other in zip(before.clients_s, after.clients_s, strict=True)]
+    return difference(model.before, simulated(model, change))
+
+
+def difference(one: Simulated, other: Simulated) -> list[float]:
+    return [a - b for a, b in zip(one.clients_s, other.clients_s, strict=True)]

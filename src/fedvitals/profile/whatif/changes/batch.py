@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedvitals.profile.whatif.fitting import Fit, fitted
-from fedvitals.profile.whatif.model import Model, Task
+from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Declined, Prediction
 from fedvitals.profile.whatif.simulate import Change
 from fedvitals.profile.whatif.telling import less_by, told_of
@@ -74,10 +74,7 @@ def with_batches_of(model: Model, size: int) -> Prediction | Declined | None:
         assumes = f"a step takes {1e3 * a:.3g} ms and {1e3 * b:.3g} ms a row, fitted to this run's participations"
     shares = _shares(model, amounts, rates)
     took = np.nan_to_num(model.timeline.participations.phases_s[:, COMPUTING]).sum(axis=1)
-
-    def seconds(task: Task) -> float:
-        return max(task.seconds + (float(shares[task.row]) - 1.0) * float(took[task.row]), 0.0)
-
+    seconds = model.seconds(more_s=(shares - 1.0) * took)
     learning = "as many passes over the rows; what fewer steps do to learning is not predicted"
     less = less_by(model, Change(seconds=seconds))
     return told_of(model, KIND, what, less, [assumes, learning, model.draw.assumes], {"train.batch_size": size})
@@ -139,10 +136,9 @@ def _unsure(model: Model, fit: Fit, amounts: Amounts) -> bool:
 
 def _shares(model: Model, amounts: Amounts, rates: Rates) -> Floats:
     """How long each participation's computing takes with the change, to what it took."""
-    client = model.timeline.participations.client
-    found = np.ones(len(client))
-    for number, name in enumerate(model.timeline.clients):
-        known, mine = rates(name), client == number
+    found = np.ones(len(model.timeline.participations))
+    for name, mine in zip(model.timeline.clients, model.rows, strict=True):
+        known = rates(name)
         if known is not None:
             before = known[0] * amounts.steps[mine] + known[1] * amounts.rows[mine]
             after = known[0] * amounts.steps_after[mine] + known[1] * amounts.rows[mine]

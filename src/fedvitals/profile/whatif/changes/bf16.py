@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.profile.whatif.model import Model, Task
+from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Declined, Prediction
 from fedvitals.profile.whatif.simulate import Change
 from fedvitals.profile.whatif.telling import less_by, told_of
@@ -34,10 +34,7 @@ def in_bf16(model: Model, factor: float) -> Prediction | None:
     if model.batched or factor <= 0:
         return None
     train_s = np.nan_to_num(model.timeline.participations.phases_s[:, TRAIN])
-
-    def seconds(task: Task) -> float:
-        return max(task.seconds + (factor - 1.0) * float(train_s[task.row]), 0.0)
-
+    seconds = model.seconds(more_s=(factor - 1.0) * train_s)
     assumes = [f"training takes {factor:g} times as long, as was measured", model.draw.assumes]
     less = less_by(model, Change(seconds=seconds))
     job = {"train.precision": "bf16"}

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.profile.whatif.model import Model, Task
+from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Declined, Prediction
 from fedvitals.profile.whatif.simulate import Change
 from fedvitals.profile.whatif.telling import less_by, told_of
+from fedvitals.store.table import Floats
 from fedvitals.vocabulary import CLIENT_PHASES
 
 KIND = "compress"
@@ -28,26 +29,23 @@ def changes(model: Model) -> Iterator[Prediction | Declined]:
 
 def compressed(model: Model, fold: float, *, down: bool = False) -> Prediction | None:
     """None where no transfer was timed, or clients' own times are not known."""
-    ways = [(UP, "up", model.timeline.participations.wire_bytes_up)]
-    ways += [(DOWN, "down", model.timeline.participations.wire_bytes_down)] if down else []
     table = model.timeline.participations
+    ways = [(UP, "up", table.wire_bytes_up)]
+    ways += [(DOWN, "down", table.wire_bytes_down)] if down else []
     if model.batched or not any(np.nansum(table.phases_s[:, phase]) > 0 for phase, _, _ in ways):
         return None
-
-    def seconds(task: Task) -> float:
-        less = 0.0
-        for phase, way, sizes in ways:
-            took = float(np.nan_to_num(table.phases_s[task.row, phase]))
-            less += took * (1.0 - remaining(model.told.device(task.client), way, float(sizes[task.row]), fold))
-        return max(task.seconds - less, 0.0)
-
+    less_s = np.zeros(len(table))
+    for phase, way, sizes in ways:
+        took_s = np.nan_to_num(table.phases_s[:, phase])
+        for client, mine in zip(model.timeline.clients, model.rows, strict=True):
+            less_s[mine] += took_s[mine] * (1.0 - remaining(model.told.device(client), way, sizes[mine], fold))
     what = "updates and models" if down else "updates"
     assumes = ["encoding and decoding take no time", _about_transfers(model), model.draw.assumes]
     return told_of(
         model,
         KIND,
         f"compress {what} {fold:g}-fold",
-        less_by(model, Change(seconds=seconds)),
+        less_by(model, Change(seconds=model.seconds(more_s=-less_s))),
         assumes,
         unverified=NO_CODEC,
     )
@@ -59,10 +57,12 @@ def _about_transfers(model: Model) -> str:
     return "a transfer's time is in proportion to its bytes"
 
 
-def remaining(device: dict[str, float] | None, way: str, size_bytes: float, fold: float) -> float:
-    """The share of a transfer's time that is left. Latency is known where the device is: it stays."""
-    if device is None or not np.isfinite(size_bytes):
-        return 1.0 / fold
-    whole_s = 8 * size_bytes / (device.get(f"{way}_mbps", 0.0) * 1e6 or np.inf)
-    latency_s = device.get("latency_ms", 0.0) / 1e3
-    return (latency_s + whole_s / fold) / (latency_s + whole_s) if latency_s + whole_s > 0 else 1.0
+def remaining(device: dict[str, float] | None, way: str, sizes: Floats, fold: float) -> Floats:
+    """The shares of transfers' times that are left. Latency is known where the device is: it stays."""
+    speed = device.get(f"{way}_mbps", 0.0) * 1e6 / 8 if device else 0.0
+    if device is None or speed <= 0:
+        return np.full(len(sizes), 1.0 / fold)
+    latency_s, bytes_s = device.get("latency_ms", 0.0) / 1e3, sizes / speed
+    with np.errstate(invalid="ignore"):
+        share = (latency_s + bytes_s / fold) / (latency_s + bytes_s)
+    return np.where(np.isfinite(share), share, 1.0 / fold)

@@ -9,7 +9,7 @@ import numpy as np
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Declined, Prediction
 from fedvitals.profile.whatif.simulate import Change, simulated
-from fedvitals.profile.whatif.telling import told_of
+from fedvitals.profile.whatif.telling import difference, told_of
 
 KIND = "deadline"
 SHARES = (0.8, 0.9, 0.95)  # of the updates that are in time
@@ -40,17 +40,21 @@ def with_deadline(model: Model, deadline_s: float, least_kept: float = 0.0) -> P
     """None where clients do not work side by side, or a round would be left with (nearly) no update."""
     if not model.side_by_side or deadline_s <= 0:
         return None
-    before, after = simulated(model, Change()), simulated(model, Change(deadline_s=deadline_s))
-    kept = zip(before.updates, after.updates, strict=True)
+    was, after = model.before, simulated(model, Change(deadline_s=deadline_s))
+    kept = zip(was.updates, after.updates, strict=True)
     if any(left < max(1.0, least_kept * had) for had, left in kept if had):
         return None
-    lost = 1.0 - sum(after.updates) / max(sum(before.updates), 1)
-    less = [one - other for one, other in zip(before.clients_s, after.clients_s, strict=True)]
+    lost = 1.0 - sum(after.updates) / max(sum(was.updates), 1)
     assumes = [
         f"{lost:.0%} of the updates come too late and are not used, and what that does to learning is not predicted",
         "who is late is not asked again before it is done",
         model.draw.assumes,
     ]
     return told_of(
-        model, KIND, f"go on after {deadline_s:g} s (deadline)", less, assumes, {"server.deadline_s": deadline_s}
+        model,
+        KIND,
+        f"go on after {deadline_s:g} s (deadline)",
+        difference(was, after),
+        assumes,
+        {"server.deadline_s": deadline_s},
     )
