@@ -35,8 +35,8 @@ def reader(name: str = "last") -> closing[RunReader]:
 
 
 def _told(one: RunReader) -> list[Span]:
-    """Spans but those of the recording itself."""
-    return [span for span in one.spans() if span.name != "fl.recording"]
+    """Spans but our own."""
+    return [span for span in one.spans() if not span.name.startswith("fl.")]
 
 
 def status(name: str = "last") -> Status:

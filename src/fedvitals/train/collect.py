@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,8 @@ class Collector:
         training = self._training
         self._rnd.selected(len(works))
         try:
-            weights, integers = training.server.outgoing(), training.model.integers
+            with self._phase("encode"):
+                weights, integers = training.server.outgoing(), training.model.integers
         except CodecError as error:
             raise TrainingError(f"round {works[0].round}: the global model cannot be sent: {error}") from error
         if training.server.alters_models:
@@ -79,6 +81,10 @@ class Collector:
         self._times.pass_round()
         return self._updates(works)
 
+    def _phase(self, name: str) -> AbstractContextManager[object]:
+        """The server's handling of messages; on the virtual clock that takes no time."""
+        return nullcontext() if self._times.virtual else self._rnd.phase(name)
+
     def _updates(self, works: Sequence[LocalWork]) -> RoundUpdates:
         if self.late and not self._rows:
             client = min(self.late, key=lambda name: self.late[name])
@@ -92,9 +98,10 @@ class Collector:
                 f"round {works[0].round}: all {len(works)} clients failed; the first, {first.work.name}, with "
                 f"{first.kind}: {first.message}"
             )
-        names = tuple(work.name for work in works if work.name in self._rows)
-        updates = torch.stack([self._rows[name][0] for name in names])
-        return RoundUpdates(names, updates, torch.tensor([self._rows[name][1] for name in names]))
+        with self._phase("decode"):
+            names = tuple(work.name for work in works if work.name in self._rows)
+            updates = torch.stack([self._rows[name][0] for name in names])
+            return RoundUpdates(names, updates, torch.tensor([self._rows[name][1] for name in names]))
 
     def _ends_early(self, work: LocalWork) -> bool:
         """Whether a client is lost to its link or its owner before it has trained; that is recorded."""
@@ -149,7 +156,8 @@ class Collector:
             if not rest:
                 return
             trained = part(trained, rest)
-        if trained.attributed:  # a batch of its own, whose number must not be lost among others
+        # A batch of its own has a number that must not be lost among others; a slow link is waited for at once.
+        if trained.attributed or any(work.link_factor > 1.0 for work in trained.works):
             self._deliver(trained)
             return
         self._ready.append(trained)
@@ -170,9 +178,10 @@ class Collector:
             self._deliver(trained, others)
 
     def _deliver(self, trained: Trained, others: Sequence[Tensor] = ()) -> None:
-        if self._training.job.faults:
-            self._tamper(trained, others)
-        self._arrive(trained)
+        with self._phase("decode"):
+            if self._training.job.faults:
+                self._tamper(trained, others)
+            self._arrive(trained)
 
     def _tamper(self, trained: Trained, others: Sequence[Tensor]) -> None:
         injector, honest = self._training.injector, trained.updates

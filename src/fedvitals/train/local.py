@@ -149,16 +149,19 @@ class LocalTrainer:
         load_ns: int,
     ) -> Trained:
         self.model.gather()
+        update = (self.model.weights - weights).unsqueeze(0)
+        told = torch.stack(losses).unsqueeze(0).numpy() if losses else np.empty((1, 0), np.float32)
+        own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
+        peak = peak_rss_bytes()
         train_s = (time.perf_counter_ns() - start_ns - load_ns) / 1e9
         train_s, load_s, more_s = stretched(work, train_s, load_ns / 1e9)
         if more_s > 0:
             time.sleep(more_s)
         leak(work)
-        own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
         return Trained(
             works=(work,),
-            updates=(self.model.weights - weights).unsqueeze(0),
-            losses=torch.stack(losses).unsqueeze(0).numpy() if losses else np.empty((1, 0), np.float32),
+            updates=update,
+            losses=told,
             steps=np.array([len(losses)]),
             samples=np.array([own]),
             train_s=np.array([train_s]),
@@ -167,7 +170,7 @@ class LocalTrainer:
             end_ns=[time.perf_counter_ns()],
             sampled=sampled,
             integers=(self.model.integers,) if self._counted else (),
-            peak_memory_bytes=peak_rss_bytes(),
+            peak_memory_bytes=peak,
             slots=[0],
         )
 

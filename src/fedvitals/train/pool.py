@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,20 +44,21 @@ class PoolExecutor:
         self._replace_dead()
         tasks = [(start, works[start : start + self._chunk]) for start in range(0, len(works), self._chunk)]
         tasks.reverse()
-        busy: dict[Connection, tuple[Worker, Sequence[LocalWork]]] = {}
+        busy: dict[Connection, tuple[Worker, Sequence[LocalWork], int]] = {}
         idle = list(self._workers)
         finished: list[Trained | Failed] = []
         while tasks or busy:
             while tasks and idle:
                 worker, (row, some) = idle.pop(), tasks.pop()
-                busy[worker.connection] = (worker, some)
+                busy[worker.connection] = (worker, some, time.perf_counter_ns())
                 worker.send((row, some, dict(integers)))
             yield from finished  # the engine has its work to do with them: the workers have theirs by now
             finished = []
             for ready in wait(list(busy)):
                 assert isinstance(ready, Connection)
-                worker, some = busy.pop(ready)
+                worker, some, sent_ns = busy.pop(ready)
                 results, worker = self._collect(worker, some)
+                _add_the_way([one for one in results if isinstance(one, Trained)], sent_ns)
                 idle.append(worker)
                 finished += results
         yield from finished
@@ -99,6 +101,18 @@ class PoolExecutor:
         worker = processes.start(self._attempt, self._shared, self._workers)
         self._workers.append(worker)
         return worker
+
+
+def _add_the_way(task: Sequence[Trained], sent_ns: int) -> None:
+    """A task's first clients began when it was sent, its last ended when it is here: between they wait."""
+    now_ns = time.perf_counter_ns()
+    for place, one in enumerate(task):
+        there = min(one.start_ns) - sent_ns if place == 0 else 0
+        back = now_ns - max(one.end_ns) if place == len(task) - 1 else 0
+        count = len(one.works)  # of a batch each has its share, as of its other times
+        one.wait_s = np.full(count, (there + back) / count / 1e9)
+        one.start_ns = [start - there for start in one.start_ns]
+        one.end_ns = [end + back for end in one.end_ns]
 
 
 def _memory(rows: int, size: int) -> Tensor:

@@ -82,6 +82,8 @@ class RoundTimes:
     def _measured(self, trained: Trained, sizes: Sequence[int]) -> dict[str, Any]:
         ends = list(trained.end_ns)
         phases_s: dict[str, Any] = {"train": trained.train_s, "load": trained.load_s}
+        if trained.wait_s is not None:
+            phases_s["wait"] = trained.wait_s
         slow = {slot: work for slot, work in enumerate(trained.works) if work.link_factor > 1.0}
         if slow:
             uploads: list[float | None] = [None] * len(ends)

@@ -37,6 +37,7 @@ class Trained:
     sampled: tuple[SampledStep, ...] = ()
     integers: tuple[Mapping[str, Tensor], ...] = ()  # a client's counted buffers, where the model has any
     peak_memory_bytes: int | list[int] = 0  # of the process that trained them; a list where there were several
+    wait_s: np.ndarray | None = None  # on the way to another process and back, and for its turn there
     attributed: bool = False  # times are shares of a batch's
     chunk: int = 0
     slots: Sequence[int] = ()
@@ -65,6 +66,7 @@ def part(trained: Trained, rows: Sequence[int]) -> Trained:
         sampled=tuple(sampled),
         integers=tuple(trained.integers[i] for i in rows) if trained.integers else (),
         peak_memory_bytes=[_peaks(trained)[i] for i in rows],
+        wait_s=None if trained.wait_s is None else trained.wait_s[rows],
         slots=[trained.slots[i] for i in rows],
     )
 
@@ -88,10 +90,17 @@ def joined(some: Sequence[Trained]) -> Trained:
         sampled=_joined_samples(some, offsets.tolist()),
         integers=tuple(values for one in some for values in one.integers),
         peak_memory_bytes=[peak for one in some for peak in _peaks(one)],
+        wait_s=_waits([one.wait_s for one in some]),
         attributed=some[0].attributed,
         chunk=some[0].chunk,
         slots=[slot for one in some for slot in one.slots],
     )
+
+
+def _waits(some: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """All are of one executor: either every client waited, or none."""
+    known = [one for one in some if one is not None]
+    return np.concatenate(known) if len(known) == len(some) else None
 
 
 def _peaks(trained: Trained) -> list[int]:

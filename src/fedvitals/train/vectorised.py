@@ -81,8 +81,7 @@ class BatchTrainer:
         batch = _Batch(self, works, received, schedule)
         for number in range(len(schedule)):
             batch.step(number)
-        elapsed = (time.perf_counter_ns() - start_ns) / 1e9
-        return self._finished(works, counts, batch, schedule, start_ns, elapsed, chunk)
+        return self._finished(works, counts, batch, schedule, start_ns, chunk)
 
     def _finished(
         self,
@@ -91,17 +90,18 @@ class BatchTrainer:
         batch: _Batch,
         schedule: Schedule,
         start_ns: int,
-        elapsed: float,
         chunk: int,
     ) -> Trained:
+        updates, losses = batch.weights - batch.received, batch.losses.t().contiguous().numpy()
+        elapsed = (time.perf_counter_ns() - start_ns) / 1e9
         share = schedule.steps / max(int(schedule.steps.sum()), 1)
         times = [stretched(work, elapsed * part, 0.0) for work, part in zip(works, share, strict=True)]
         end_ns = time.perf_counter_ns()
         self._suffer(works, max(more for _, _, more in times))
         return Trained(
             works=tuple(works),
-            updates=batch.weights - batch.received,
-            losses=batch.losses.t().contiguous().numpy(),
+            updates=updates,
+            losses=losses,
             steps=schedule.steps,
             samples=np.array(counts),
             train_s=np.array([train for train, _, _ in times]),

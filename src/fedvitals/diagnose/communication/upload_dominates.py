@@ -9,8 +9,9 @@ Evidence: its seconds of transfer and of everything else, the others' seconds of
 to, how often that was so.
 
 False alarms: the word gives the bound, more than half; a client is named when chance, by how often it happens to the
-others, would do that in at most one run in a hundred. That everybody is bound by the network is normal for small
-models and only told of (info). Loops that do not time their transfers are not seen.
+others, would do that in at most one run in a hundred, and when its link is slower than the spread of all clients'
+links makes likely: links are of many kinds, and one kind is no fault. That everybody is bound by the network is normal
+for small models and only told of (info). Loops that do not time their transfers are not seen.
 
 Do: look at the client's link. Compress the update (`codec.up`), train longer between rounds, let rounds end without the
 last ones.
@@ -20,6 +21,7 @@ Papers: Konecny et al., Federated Learning: Strategies for Improving Communicati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,13 +30,13 @@ from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.timing.spent import TRANSFERS, Spent, held, least_marks, others, spent
+from fedvitals.diagnose.timing.spent import TRANSFERS, TWICE, Spent, beyond_nature, held, least_marks, others, spent
 from fedvitals.diagnose.writing import between, seconds, see_client, share, size, times, write
-from fedvitals.store.table import Bools
+from fedvitals.store.table import Bools, Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST = 0.5  # what takes more than half dominates
-FACTOR = 2.0  # at twice the time the others idle for half of it
+LEAST_S = 1e-6
 LEAST_ROWS = 5
 COMPRESS = Action("compress the update: codec.up = 'topk:0.05 | quantize:8 | entropy'", safe=False)
 
@@ -45,7 +47,10 @@ def _look(chart: Chart) -> Iterator[Finding]:
     if not timed.any():
         raise CannotSee("no client timed its transfers")
     bound = worked.finished & (worked.transfer > MOST * worked.total)
-    found = streaks(chart, bound & _slower(chart, worked), worked.finished, least=least_marks(chart))
+    slow = _slowness(chart, worked)
+    found = streaks(chart, bound & (slow > math.log(TWICE)), worked.finished, least=least_marks(chart))
+    least = beyond_nature(chart, slow) if found else 0.0
+    found = [one for one in found if median(slow[one.seen]) > least]
     for streak in found:
         yield _one(chart, streak, worked)
     rest = worked.finished & ~np.isin(chart.participations.client, [one.client for one in found])
@@ -54,14 +59,16 @@ def _look(chart: Chart) -> Iterator[Finding]:
         yield _all(chart, bound & rest, transfer, total)
 
 
-def _slower(chart: Chart, worked: Spent) -> Bools:
-    """Twice as long on transfers as the median of its round; who timed none took none."""
-    slower = np.zeros(len(worked.transfer), bool)
+def _slowness(chart: Chart, worked: Spent) -> Floats:
+    """The logarithm of each one's time of transfer over the median of its round. Who timed none took none, as a rule
+    where only the slow do: then the others' is the least that a clock can tell."""
+    slow = np.full(len(worked.transfer), np.nan)
     for _, rows in chart.cohorts:
         own = rows[worked.finished[rows]]
         if len(own) > 1:
-            slower[own] = worked.transfer[own] > FACTOR * np.median(worked.transfer[own])
-    return slower
+            took = np.maximum(worked.transfer[own], LEAST_S)
+            slow[own] = np.log(took / np.median(took))
+    return slow
 
 
 def _one(chart: Chart, streak: Streak, worked: Spent) -> Finding:

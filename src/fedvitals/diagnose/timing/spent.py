@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -9,13 +10,15 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import LEAST_MARKS, Streak
-from fedvitals.diagnose.robust import Numbers
+from fedvitals.diagnose.robust import Numbers, median, spread, threshold
 from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome
 
 LOAD, TRAIN, WAIT = (CLIENT_PHASES.index(name) for name in ("load", "train", "wait"))
 TRANSFERS = [CLIENT_PHASES.index("download"), CLIENT_PHASES.index("upload")]
 FINISHED = (Outcome.USED.value, Outcome.LATE.value, Outcome.REJECTED.value)
+TWICE = 2.0  # as long as the others: they idle for half of it
+NATURE_RATE = 0.01  # of false alarms a run
 LEAST_COHORT = 3  # below that the median of a round is one of the two
 REWEIGHTINGS = 5
 MOST_FITTED = 2_000  # participations, evenly taken: three numbers need no more
@@ -66,7 +69,7 @@ def slowness(chart: Chart) -> Floats:
     if not seen.any():
         return found
     found[seen] = np.log(times.compute[seen] / expected(times.compute[seen], _work(chart, seen)))
-    return np.where(table.attributed, found - round_medians(chart, found), found)
+    return np.where(table.attributed, found - _batch_medians(chart, found), found)
 
 
 def expected(took: Floats, work: Floats) -> Floats:
@@ -109,6 +112,21 @@ def _work(chart: Chart, rows: Bools) -> Floats:
     return np.stack([columns[0], *known], axis=1)
 
 
+def _batch_medians(chart: Chart, values: Floats) -> Floats:
+    """For each row of a batch the median of the batch; where that is small, of the round."""
+    table, medians = chart.participations, round_medians(chart, values)
+    rows = np.flatnonzero(table.attributed)
+    if not len(rows):
+        return medians
+    keys = np.stack([table.chunk[rows], table.round[rows]])
+    order = np.lexsort(keys)
+    for some in np.split(rows[order], np.flatnonzero((np.diff(keys[:, order], axis=1) != 0).any(axis=0)) + 1):
+        known = values[some][np.isfinite(values[some])]
+        if len(known) >= LEAST_COHORT:
+            medians[some] = np.median(known)
+    return medians
+
+
 def round_medians(chart: Chart, values: Floats) -> Floats:
     """For each row the median of its round; 0 where too few are known."""
     medians = np.zeros(len(values))
@@ -125,6 +143,15 @@ def _longest(chart: Chart, took: Floats) -> Bools:
         if len(rows) > 1 and took[rows].max() > 0:
             found[rows[int(np.argmax(took[rows]))]] = True
     return found
+
+
+def beyond_nature(chart: Chart, logs: Floats) -> float:
+    """Which median over its participations a client does not reach by the spread of them all: the logarithm of a
+    factor, and at least of TWICE. Devices and links are of many kinds, and one kind is no fault."""
+    medians = np.array([median(logs[rows]) for rows in chart.histories])
+    medians = medians[np.isfinite(medians)]
+    far = median(medians) + threshold(len(medians), NATURE_RATE) * spread(medians)
+    return max(math.log(TWICE), far)
 
 
 def others(chart: Chart, streak: Streak, values: Floats) -> tuple[float, float]:

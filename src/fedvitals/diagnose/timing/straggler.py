@@ -31,9 +31,9 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import Streak, streaks
-from fedvitals.diagnose.robust import median, spread, threshold
+from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.timing.spent import held, least_marks, others, slowness, spent
+from fedvitals.diagnose.timing.spent import beyond_nature, held, least_marks, others, slowness, spent
 from fedvitals.diagnose.writing import between, seconds, see_client, times, write
 from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
@@ -58,7 +58,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
             known = best.get(streak.client)
             if known is None or streak.chance < known.chance:
                 best[streak.client] = streak
-    least = _natural(chart, slow) if best else 0.0
+    least = beyond_nature(chart, slow) if best else 0.0
     for streak in sorted(best.values(), key=lambda one: one.chance):
         if median(slow[streak.seen]) > least and _matters(chart, streak, slow):
             yield _finding(chart, streak, slow)
@@ -77,14 +77,6 @@ def _matters(chart: Chart, streak: Streak, slow: Floats) -> bool:
     peers = (table.client != streak.client) & (work >= median(work[streak.rows]) - math.log(2))
     enough = len(np.unique(table.client[peers])) >= LEAST_PEERS
     return enough and median(slow[streak.rows]) - median(slow[peers]) > math.log(FACTORS[0])
-
-
-def _natural(chart: Chart, slow: Floats) -> float:
-    """How slow a client may be by the spread of them all; at least twice the others' time."""
-    medians = np.array([median(slow[rows]) for rows in chart.histories])
-    medians = medians[np.isfinite(medians)]
-    far = median(medians) + threshold(len(medians), RATE) * spread(medians)
-    return max(math.log(FACTORS[0]), far)
 
 
 def _finding(chart: Chart, streak: Streak, slow: Floats) -> Finding:
