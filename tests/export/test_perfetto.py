@@ -130,8 +130,8 @@ def test_a_trace_tells_what_happened_when(tmp_path: Path) -> None:
     _store(tmp_path, _simple())
     events = _traced(tmp_path)
     tracks = _tracks(events, CLIENTS)
-    assert list(tracks) == ["client a", "client b"]
-    b = _of(events, "X", pid=CLIENTS, tid=tracks["client b"])
+    assert list(tracks) == ["a", "b"]
+    b = _of(events, "X", pid=CLIENTS, tid=tracks["b"])
     assert [(e["name"], e["ts"], e["dur"]) for e in b] == [
         ("round 0", 1e6, 4e6),
         ("train", 1e6, 1e6),
@@ -144,7 +144,7 @@ def test_a_trace_tells_what_happened_when(tmp_path: Path) -> None:
     ]
     assert {e["name"] for e in _of(events, "X", pid=SERVER)} == {"round 0", "round 1", "select", "aggregate", "warm up"}
     (failed,) = _of(events, "i")
-    assert (failed["name"], failed["tid"], failed["ts"]) == ("ValueError", tracks["client a"], 8e6)
+    assert (failed["name"], failed["tid"], failed["ts"]) == ("ValueError", tracks["a"], 8e6)
     assert failed["args"]["message"] == "broken\\n\\x1b[2J"
     counted = {(e["name"], *e["args"].items()) for e in _of(events, "C")}
     assert counted == {
@@ -160,7 +160,7 @@ def test_arrows_go_from_the_server_to_the_client_and_back(tmp_path: Path) -> Non
     events = _traced(tmp_path)
     server = _tracks(events, SERVER)
     assert Counter(e["name"] for e in _of(events, "s")) == {"model": 3, "update": 2}
-    to_b = next(e for e in _of(events, "f", name="model") if e["tid"] == _tracks(events, CLIENTS)["client b"])
+    to_b = next(e for e in _of(events, "f", name="model") if e["tid"] == _tracks(events, CLIENTS)["b"])
     (left,) = _of(events, "s", id=to_b["id"])
     assert (left["pid"], left["ts"], to_b["ts"]) == (SERVER, pytest.approx(1e6, abs=1), 1e6)
     back = _of(events, "f", name="update")
@@ -190,7 +190,7 @@ def test_what_overlaps_gets_a_line_of_its_own(tmp_path: Path) -> None:
     ]
     _store(tmp_path, records)
     events = _traced(tmp_path)
-    assert list(_tracks(events, CLIENTS)) == ["client a", "client a (2)"]
+    assert list(_tracks(events, CLIENTS)) == ["a", "a (2)"]
     assert len(_tracks(events, SERVER)) == 3
 
 

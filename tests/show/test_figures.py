@@ -84,7 +84,7 @@ def test_a_waterfall_has_a_row_a_client_in_the_order_of_their_starts(simple: Pro
 def test_the_critical_path_says_whom_the_run_waited_for(simple: Profile) -> None:
     """Longest first; together they are the whole run. Of one round it is the chain in time."""
     figure = figures.critical_path(simple)
-    assert list(figure.layout.yaxis.categoryarray) == ["client b", "server"]
+    assert list(figure.layout.yaxis.categoryarray) == ["b", "server"]
     assert np.sum(list(_bars(figure).values())) == pytest.approx(10)
     chain = figures.critical_path(simple, 0)
     assert list(chain.layout.yaxis.categoryarray) == ["server", "b"]
@@ -153,6 +153,14 @@ def test_what_strangers_named_is_text(tmp_path: Path) -> None:
         assert "\\u001b" not in text
     assert plain(ATTACK, 60) == "&lt;script&gt;alert(1)&lt;/script&gt;"
     assert "&lt;script" in figures.waterfall(profile, 0).to_json().replace("\\u0026", "&")
+
+
+def test_a_client_called_by_a_number_is_called_a_client(tmp_path: Path) -> None:
+    """And one called as the server is, is not the server."""
+    records: list[Record] = [a_round(0, 0, 3), work("7", 0, 1), work("server", 1, 2), span(1, "aggregate", 2, 3)]
+    profile = profiled(tmp_path, records, end=3)
+    assert list(figures.waterfall(profile, 0).layout.yaxis.categoryarray) == ["server", "client 7", "server (2)"]
+    assert set(figures.critical_path(profile).layout.yaxis.categoryarray) == {"server", "client 7", "server (2)"}
 
 
 def test_names_that_look_alike_keep_their_rows() -> None:

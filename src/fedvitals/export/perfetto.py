@@ -217,7 +217,7 @@ class _Trace:
 
 
 def _client(name: str) -> str:
-    return f"client {safe(name, 80)}"
+    return f"client {safe(name, 80)}" if name.isdigit() else safe(name, 80)
 
 
 def _outer_first(thing: _Thing) -> tuple[int, int]:

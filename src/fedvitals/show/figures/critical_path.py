@@ -10,7 +10,16 @@ import numpy as np
 from fedvitals.profile.phases import ALL, phases_of
 from fedvitals.profile.profile import Profile
 from fedvitals.profile.timeline import NOBODY, Stretch, overlapping
-from fedvitals.show.figures.look import distinct, figure, nothing, phase_bars, plain, row_axis, rows_height, time_unit
+from fedvitals.show.figures.look import (
+    client_label,
+    distinct,
+    figure,
+    nothing,
+    phase_bars,
+    row_axis,
+    rows_height,
+    time_unit,
+)
 from fedvitals.show.figures.waterfall import Row, draw_rows
 from fedvitals.show.words import plural, seconds
 from fedvitals.store.table import Floats
@@ -31,8 +40,7 @@ def _of_run(profile: Profile) -> Figure:
     title = "What the run waited for"
     if profile.wall_s <= 0:
         return nothing(title, "nothing took any time")
-    spent = _by_holder(profile)
-    ordered = sorted(spent.items(), key=lambda pair: -float(pair[1].sum()))
+    ordered = _by_holder(profile)
     labels = [label for label, _ in ordered[:MOST_NAMED]]
     totals = [values for _, values in ordered[:MOST_NAMED]]
     rest = ordered[MOST_NAMED:]
@@ -65,16 +73,12 @@ def _of_run(profile: Profile) -> Figure:
     return found
 
 
-def _by_holder(profile: Profile) -> dict[str, Floats]:
-    """Seconds in each of ALL phases, by who was waited for."""
+def _by_holder(profile: Profile) -> list[tuple[str, Floats]]:
+    """Who was waited for, and the seconds of it in each of ALL phases; the longest first."""
     works, path = profile.timeline.works, profile.path
     whose = np.where(path.work >= 0, works.client[path.work] if len(works) else NOBODY, NOBODY - 1)
-    found: dict[str, Floats] = {}
-    for client in np.unique(whose).tolist():
-        name = SERVER if client < NOBODY else BATCHES if client == NOBODY else profile.timeline.clients[client]
-        label = name if client <= NOBODY else f"client {plain(name)}"
-        found[label] = found.get(label, 0.0) + profile.path_phases[whose == client].sum(axis=0)
-    return found
+    found = [(_label(profile, who), profile.path_phases[whose == who].sum(axis=0)) for who in np.unique(whose).tolist()]
+    return sorted(found, key=lambda pair: -float(pair[1].sum()))
 
 
 def _of_round(profile: Profile, round: int) -> Figure:
@@ -120,4 +124,4 @@ def _chain(profile: Profile, start_ns: int, end_ns: int) -> tuple[list[Row], int
 def _label(profile: Profile, who: int) -> str:
     if who < NOBODY:
         return SERVER
-    return BATCHES if who == NOBODY else plain(profile.timeline.clients[who])
+    return BATCHES if who == NOBODY else client_label(profile.timeline.clients[who])

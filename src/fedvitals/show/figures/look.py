@@ -70,6 +70,11 @@ def plain(text: object, most: int = MOST_LABEL) -> str:
     return escape(safe(text, most), quote=False)
 
 
+def client_label(name: str) -> str:
+    """A client as a row is called: a bare number would not say what it is."""
+    return f"client {plain(name)}" if name.isdigit() else plain(name)
+
+
 def figure(
     title: str, *, x: str, y: str, note: str = "", height: int = 380, legend: bool = True, **layout: Any
 ) -> Figure:
@@ -102,7 +107,7 @@ def phase_bars(found: Figure, phase: str, **bar: Any) -> None:
     marker = {"color": COLOURS[phase], "line": {"width": 0}}
     if phase in PATTERNS:
         marker["pattern"] = {"shape": PATTERNS[phase], "size": 5, "solidity": 0.25}
-    found.add_bar(name=phase, marker=marker, legendgroup=phase, **bar)
+    found.add_bar(name=phase, marker=marker, legendgroup=phase, showlegend=True, **bar)
 
 
 def row_axis(labels: Sequence[str]) -> dict[str, Any]:

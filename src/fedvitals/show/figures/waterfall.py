@@ -13,6 +13,7 @@ from fedvitals.profile.timeline import NOBODY, Stretch, Timeline, overlapping
 from fedvitals.show.figures.look import (
     BAD,
     EDGE,
+    client_label,
     distinct,
     figure,
     nothing,
@@ -122,7 +123,9 @@ def _row(timeline: Timeline, row: int, remarks: dict[tuple[int, int], str], batc
     stretches = tuple(phases_of(timeline, row))
     if client == NOBODY:
         return Row(f"a batch of {plural(batched, 'client')}", stretches)
-    return Row(plain(timeline.clients[client]), stretches, remarks.get((client, int(timeline.works.attempt[row])), ""))
+    return Row(
+        client_label(timeline.clients[client]), stretches, remarks.get((client, int(timeline.works.attempt[row])), "")
+    )
 
 
 def _remarks(timeline: Timeline, number: int) -> dict[tuple[int, int], str]:

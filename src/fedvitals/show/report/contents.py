@@ -63,6 +63,6 @@ def _figures(reader: RunReader, profile: Profile, memory: MemoryProfile) -> dict
         found["bytes"] = figures.bytes_moved(profile)
     if reader.layouts():
         found["gradients"] = figures.gradient_flow(reader)
-    if memory.points or memory.phases:
+    if len(memory.points) > 1 or memory.phases:
         found["memory"] = figures.memory(memory)
     return found
