@@ -139,8 +139,8 @@ def test_a_run_with_little_in_it_has_a_page(records: list[Record], tmp_path: Pat
         assert seen.page.locator("h1").inner_text() == "scripted"
 
 
-def test_the_page_prints_light(tmp_path: Path, browser: Browser) -> None:
-    """A dark screen gives no black paper."""
+def test_the_page_prints_on_paper(tmp_path: Path, browser: Browser) -> None:
+    """A dark screen gives no black paper, and a wide one no figure that the paper cuts off."""
     write_run(tmp_path / "runs")
     path = tmp_path / "r.html"
     _page(tmp_path / "runs", path)
@@ -150,6 +150,7 @@ def test_the_page_prints_light(tmp_path: Path, browser: Browser) -> None:
         seen.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
         colour = "getComputedStyle(document.querySelector('.plot .main-svg')).backgroundColor"
         assert seen.page.evaluate(colour) == "rgb(255, 255, 255)"
+        assert seen.page.evaluate("document.querySelector('.plot .main-svg').clientWidth") < 700
 
 
 def test_programs_get_the_file_and_its_size(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,12 @@ longer or repeated run is the same finding. One whose symptoms are not all known
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedvitals.errors import FedvitalsError
+from fedvitals.show.whole_file import whole_file
 from fedvitals.vocabulary import Finding
 
 SCHEMA_VERSION = 1
@@ -63,13 +63,8 @@ def write_baseline(path: Path, findings: Sequence[Finding]) -> None:
     """The whole file or none of it."""
     entries = sorted(set[Fingerprint]().union(*map(fingerprints, findings)))
     document = {"schema_version": SCHEMA_VERSION, "findings": [entry._asdict() for entry in entries]}
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        os.replace(beside, path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise FedvitalsError(f"--write-baseline {path}: {error.strerror or error}") from error
+    with whole_file(path, "--write-baseline") as file:
+        file.write(json.dumps(document, indent=2) + "\n")
 
 
 def _entry(one: Any) -> Fingerprint:

@@ -18,13 +18,14 @@ NEAR = 0.5  # of the limit: nearer than that, the limit is drawn
 def memory(found: MemoryProfile) -> Figure:
     """Its memory at each sample and the highest so far; below, by how much each phase rose above its start."""
     title = "Memory of the process that recorded"
-    if not found.points and not found.phases:
+    rose = any(one.rise_bytes > 0 for one in found.phases)
+    if not found.points and not rose:
         return nothing(title, "no memory was sampled: the run was too short, or sampling is off")
     peak = found.peak_bytes or 0
     factor, unit = byte_unit(peak)
     until = max((one.at_ns for one in found.points), default=0) / 1e9
     times, scale = time_unit(until)
-    both = bool(found.points) and bool(found.phases)
+    both = bool(found.points) and rose
     drawn = figure(
         f"{title}: {size(peak)} at most",
         x=f"time ({scale})",
@@ -33,7 +34,7 @@ def memory(found: MemoryProfile) -> Figure:
     )
     if found.points:
         _over_time(drawn, found, factor, unit, times)
-    if found.phases:
+    if rose:
         _phases(drawn, found, below=both)
     return drawn
 

@@ -5,11 +5,12 @@
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const plots = Array.from(document.querySelectorAll(".plot"));
   const config = { displaylogo: false, responsive: true, showSendToCloud: false, showEditInChartStudio: false, showLink: false };
+  const PAPER_PX = 670; // what fits between the margins of A4 and of letter
   let printing = false;
 
   // A narrow window has no room for long names beside the bars.
   const narrowed = (layout) => {
-    if (window.innerWidth > 600) return layout;
+    if (printing || window.innerWidth > 600) return layout;
     const small = structuredClone(layout);
     small.margin = Object.assign({}, layout.margin, { l: 30, r: 8 });
     small.font = { size: 11 };
@@ -20,6 +21,7 @@
     const figure = read(plot.id + "-data");
     const layout = narrowed(figure.layout);
     layout.template = dark.matches && !printing ? looks.dark : looks.light;
+    if (printing) Object.assign(layout, { width: PAPER_PX, autosize: false });
     plot.querySelectorAll("noscript").forEach((one) => one.remove());
     return Plotly.react(plot, figure.data, layout, config);
   };
