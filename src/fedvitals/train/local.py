@@ -152,12 +152,12 @@ class LocalTrainer:
         update = (self.model.weights - weights).unsqueeze(0)
         told = torch.stack(losses).unsqueeze(0).numpy() if losses else np.empty((1, 0), np.float32)
         own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
-        peak = peak_rss_bytes()
         train_s = (time.perf_counter_ns() - start_ns - load_ns) / 1e9
         train_s, load_s, more_s = stretched(work, train_s, load_ns / 1e9)
         if more_s > 0:
             time.sleep(more_s)
         leak(work)
+        peak = peak_rss_bytes()  # with what it keeps
         return Trained(
             works=(work,),
             updates=update,

@@ -54,6 +54,7 @@ RUN_MATTERS = 0.10  # and for a run
 WARM_UP = 0.2  # of the rounds: libraries load, allocators settle
 STRETCHES = 8  # in all of which a run must grow: chance would do that once in 256
 LEAST_STRETCH = 0.002  # of the memory, for each
+LEAST_ROUNDS = 8  # with memory in use known, to accuse a client by it
 LEAST_ALONE = 6  # participations of a client with its own process
 RIVAL = 0.1  # the runner-up must be ten times less likely to be it
 LOOK = (
@@ -82,9 +83,17 @@ def _look(chart: Chart) -> Iterator[Finding]:
 def _of_shared(chart: Chart, growth: Growth) -> Iterator[Finding]:
     table = chart.participations
     named: set[int] = set()
+    numbers, used = heap(chart)
+    risen = np.diff(used, prepend=used[:1])
+    in_use = len(numbers) >= LEAST_ROUNDS and bool(np.any(risen > STEPS[-1]))  # else, if anything, a worker's
+    batched = bool(table.attributed[growth.rows].all()) or _one_a_round(chart, growth)
     for step in STEPS:
-        batched = bool(table.attributed[growth.rows].all()) or _one_a_round(chart, growth)
-        who = _in_batches(chart, growth, step) if batched else _one_by_one(chart, growth, step)
+        if in_use:  # the surest: a peak shows with whoever comes next
+            who = _in_batches(chart, growth.rows, numbers, risen, step)
+        elif batched:
+            who = _in_batches(chart, growth.rows, *by_round(chart, growth)[:2], step)
+        else:
+            who = _one_by_one(chart, growth, step)
         for client, rows, amount in who:
             if client not in named and amount >= MATTERS * growth.start:
                 named.add(client)
@@ -110,10 +119,11 @@ def _one_by_one(chart: Chart, growth: Growth, step: float) -> Iterator[tuple[int
             yield streak.client, streak.rows, float(more[streak.rows].sum())
 
 
-def _in_batches(chart: Chart, growth: Growth, step: float) -> Iterator[tuple[int, Ints, float]]:
+def _in_batches(
+    chart: Chart, known: Ints, numbers: Ints, more: Floats, step: float
+) -> Iterator[tuple[int, Ints, float]]:
     """Growth is known a round: it is the client's that is there whenever it grows and not there when it does not."""
-    numbers, more, _ = by_round(chart, growth)
-    there, grew = presence(chart, numbers, growth.rows), more > step
+    there, grew = presence(chart, numbers, known), more > step
     hits, looks = (there & grew).sum(axis=1), there.sum(axis=1)
     without = (grew.sum() - hits + 1) / (len(numbers) - looks + 2)
     chances = np.ones(len(there))
@@ -131,7 +141,10 @@ def _in_batches(chart: Chart, growth: Growth, step: float) -> Iterator[tuple[int
     best = int(order[0])
     rounds = there[best] & grew & (np.arange(len(numbers)) >= begins[best])
     table = chart.participations
-    rows: Ints = np.flatnonzero((table.client == best) & np.isin(table.round, numbers[rounds]))
+    seen = table.round <= numbers[-1]
+    grown = np.zeros(len(table), bool)
+    grown[seen] = rounds[np.searchsorted(numbers, table.round[seen])]
+    rows: Ints = np.flatnonzero((table.client == best) & grown)
     yield best, rows, float(more[rounds].sum())
 
 

@@ -52,9 +52,10 @@ def by_round(chart: Chart, growth: Growth) -> tuple[Ints, Floats, Floats]:
 
 
 def presence(chart: Chart, numbers: Ints, rows: Ints) -> Bools:
-    """[clients, rounds]: who took part in which."""
+    """[clients, rounds]: who took part in which, or in one before it that is not among them."""
     table = chart.participations
     found = np.zeros((len(chart.clients), len(numbers)), bool)
+    rows = rows[table.round[rows] <= numbers[-1]]
     found[table.client[rows], np.searchsorted(numbers, table.round[rows])] = True
     return found
 
