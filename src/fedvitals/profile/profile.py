@@ -61,12 +61,11 @@ def profile_of(reader: RunReader) -> Profile:
     phases = path_phases(timeline, path)
     alone = alone_s(timeline.works)
     judged = tuple(one for one in reader.evaluations() if one.client is None)
-    spans = tuple(span for span in reader.spans() if span.client is None)
     return Profile(
         run=timeline.run,
         wall_s=timeline.end_ns / 1e9,
         breakdown_s=by_phase(phases),
-        bottleneck=bottleneck(timeline, path, phases, spans),
+        bottleneck=bottleneck(timeline, path, phases, timeline.server_spans),
         rounds=round_profiles(timeline, path, phases, alone),
         clients=client_profiles(timeline, path, alone),
         communication=communication(timeline, reader.layouts()),

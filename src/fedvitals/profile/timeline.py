@@ -88,6 +88,7 @@ class Timeline:
     own: Mapping[tuple[int, int], tuple[Stretch, ...]]  # a client's spans, by client and attempt; likewise
     end_ns: int
     notes: tuple[str, ...] = ()
+    server_spans: tuple[Span, ...] = ()  # as they were recorded
 
     def name(self, client: int) -> str | None:
         return None if client == NOBODY else self.clients[client]
@@ -119,9 +120,10 @@ def timeline_of(
         works=Works.of(table, end_ns),
         server=tuple(one for one in phases if one.phase not in SOFT),
         soft=_soft([one for one in phases if one.phase in SOFT], flattened(map(_stretch, others)), away),
-        own=_own(closed, clients),
+        own=_Own(closed, clients),
         end_ns=end_ns,
         notes=tuple(notes),
+        server_spans=tuple(span for span in spans if span.client is None),
     )
 
 
@@ -214,14 +216,29 @@ def overlapping(stretches: Sequence[Stretch], start: int, end: int) -> Iterator[
         yield one._replace(start_ns=max(one.start_ns, start), end_ns=min(one.end_ns, end))
 
 
-def _own(spans: Sequence[Span], clients: Sequence[str]) -> dict[tuple[int, int], tuple[Stretch, ...]]:
-    number = {name: place for place, name in enumerate(clients)}
-    found: dict[tuple[int, int], list[Stretch]] = defaultdict(list)
-    for span in spans:
-        if span.client in number and span.attempt is not None and span.name in PHASES:
-            client = number[span.client]
-            found[client, span.attempt].append(_stretch(span, client))
-    return {key: flattened(some) for key, some in found.items()}
+class _Own(Mapping[tuple[int, int], tuple[Stretch, ...]]):
+    """Clients' spans as stretches, made when they are asked for: of hundreds of thousands few ever are."""
+
+    def __init__(self, spans: Iterable[Span], clients: Sequence[str]) -> None:
+        number = {name: place for place, name in enumerate(clients)}
+        self._spans: dict[tuple[int, int], list[Span]] = defaultdict(list)
+        for span in spans:
+            if span.client in number and span.attempt is not None and span.name in PHASES:
+                self._spans[number[span.client], span.attempt].append(span)
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Stretch, ...]:
+        if key not in self._spans:
+            raise KeyError(key)
+        return flattened(_stretch(span, key[0]) for span in self._spans[key])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._spans
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._spans)
+
+    def __len__(self) -> int:
+        return len(self._spans)
 
 
 def _batches(table: ParticipationTable, start: Ints) -> tuple[Ints, Ints]:
