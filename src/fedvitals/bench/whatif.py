@@ -1,14 +1,15 @@
 """How good what-if predictions are: predicted against measured total time, pair by pair of a job and a change.
 
-A job is run as it is and with each of its changes; the prediction knows only the first. On the virtual clock once: it
-repeats exactly. On the real clock in turns (as it is, then each change, then the other way round), several times, and
-medians count: a machine that does other things at the same time is noisy to all of them. An error is the difference
-of the medians as a share of the measured one. Beside it: how far off it would be to predict that nothing changes, or to
-predict without the engine's seed, from which it is known whom it would have asked.
+A job is run as it is and with each of its changes; the prediction knows only the first run. On the virtual clock once:
+it repeats exactly. On the real clock the two take turns, and the median error over the turns counts: a machine that
+does other things at the same time is noisy to both. Most of the real jobs wait for slow links or silent clients, as
+federations do; those that only compute are as uncertain as the machine is busy. Beside the error: how far off it would
+be to predict that nothing changes, or without the engine's seed, which says whom it would have asked.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from fedvitals.bench.table import Row, spread
-from fedvitals.bench.whatif_cases import REAL, VIRTUAL, Case, with_thinned
+from fedvitals.bench.whatif_cases import REAL, VIRTUAL, Case, Change, with_thinned
 from fedvitals.profile.profile import Profile, profile_of
 from fedvitals.profile.whatif.cohorts import as_recorded
 from fedvitals.profile.whatif.model import Model
@@ -43,20 +44,35 @@ class Pair:
     measured_s: list[float] = field(default_factory=list)
     unseeded_s: list[float] = field(default_factory=list)  # predicted without knowing how clients are chosen
 
+    def add(self, change: Change, before: Profile, after: Profile) -> None:
+        """One more turn; what is predicted knows only the first of the two runs."""
+        model = Model.of(before)
+        predicted = change.predict(model)
+        other = change.predict(replace(model, draw=as_recorded(model.timeline)))
+        if isinstance(predicted, Prediction):
+            self.before_s.append(before.wall_s)
+            self.predicted_s.append(predicted.predicted_s)
+            self.unseeded_s.append(other.predicted_s if isinstance(other, Prediction) else math.nan)
+            self.measured_s.append(after.wall_s)
+
+    def errors(self, predicted_s: Sequence[float]) -> list[float]:
+        """Of each turn: positive where more was predicted than measured."""
+        return [a / b - 1.0 for a, b in zip(predicted_s, self.measured_s, strict=True)]
+
     @property
     def error(self) -> float:
-        """Of the prediction."""
-        return abs(median(self.predicted_s) / median(self.measured_s) - 1.0)
+        """Of the prediction: the median over the turns."""
+        return abs(median(self.errors(self.predicted_s)))
 
     @property
     def unseeded_error(self) -> float:
         """Of the prediction by whom the engine's seed is not known."""
-        return abs(median(self.unseeded_s) / median(self.measured_s) - 1.0)
+        return abs(median(self.errors(self.unseeded_s)))
 
     @property
     def unchanged_error(self) -> float:
         """Of the prediction that nothing changes."""
-        return abs(median(self.before_s) / median(self.measured_s) - 1.0)
+        return abs(median(self.errors(self.before_s)))
 
 
 def run(quick: bool = False) -> list[Row]:
@@ -72,34 +88,36 @@ def run(quick: bool = False) -> list[Row]:
 
 
 def measured(case: Case, turns: int) -> list[Pair]:
-    """The pairs of a job, whose runs take turns. A change that this run does not tell about is left out, saying so."""
+    """The pairs of a job. On the real clock each change takes turns with the job as it is."""
     print(f"{case.name} ...", file=sys.stderr, flush=True)
     job = Job.from_dict(case.job)
-    pairs = {change.name: Pair(case.name, change.name) for change in case.changes}
-    changed = dict(_jobs(case, job))
-    for turn in range(turns):
-        order = [None, *changed] if turn % 2 == 0 else [*reversed(changed), None]
-        took = {name: profile_run(changed[name] if name is not None else job) for name in order}
-        model = Model.of(took[None])
-        unseeded = replace(model, draw=as_recorded(model.timeline))
-        for change in case.changes:
-            predicted, other = change.predict(model), change.predict(unseeded)
-            if isinstance(predicted, Prediction) and change.name in changed:
-                pair = pairs[change.name]
-                pair.before_s.append(model.profile.wall_s)
-                pair.predicted_s.append(predicted.predicted_s)
-                pair.measured_s.append(took[change.name].wall_s)
-                pair.unseeded_s += [other.predicted_s] if isinstance(other, Prediction) else []
-    return [pair for pair in pairs.values() if pair.predicted_s]
+    virtual = job.execute.clock == "virtual"
+    first = profile_run(job)
+    pairs = []
+    for change, changed in _jobs(case, job, Model.of(first)):
+        pair = Pair(case.name, change.name)
+        for turn in range(1 if virtual else turns):
+            before, after = (first, profile_run(changed)) if virtual else _turn(job, changed, turn)
+            pair.add(change, before, after)
+        pairs += [pair] if pair.predicted_s else []
+    return pairs
 
 
-def _jobs(case: Case, job: Job) -> Iterator[tuple[str, Job]]:
-    """The changed jobs, as a first run's predictions name them: which client is slowest does not change by turns."""
-    model = Model.of(profile_run(job))
+def _turn(job: Job, changed: Job, turn: int) -> tuple[Profile, Profile]:
+    """As it is, and changed; who goes first alternates."""
+    if turn % 2:
+        after = profile_run(changed)
+        return profile_run(job), after
+    before = profile_run(job)
+    return before, profile_run(changed)
+
+
+def _jobs(case: Case, job: Job, model: Model) -> Iterator[tuple[Change, Job]]:
+    """The changed jobs. A change that the first run does not tell about is left out, saying so."""
     for change in case.changes:
         predicted = change.predict(model)
         if isinstance(predicted, Prediction):
-            yield change.name, job.replaced(change.job or predicted.job or {}, source=change.name)
+            yield change, job.replaced(change.job or predicted.job or {}, source=change.name)
         else:
             print(f"{case.name}: {change.name} is not predicted: {predicted}", file=sys.stderr)
 
@@ -115,7 +133,7 @@ def profile_run(job: Job) -> Profile:
 
 def pair_rows(clock: str, pair: Pair) -> list[Row]:
     case = f"{clock}: {pair.job}"
-    errors = [abs(a / b - 1.0) for a, b in zip(pair.predicted_s, pair.measured_s, strict=True)]
+    errors = [abs(error) for error in pair.errors(pair.predicted_s)]
     return [
         Row(case, f"{pair.change}: predicted", *spread(pair.predicted_s), "s"),
         Row(case, f"{pair.change}: measured", *spread(pair.measured_s), "s"),
@@ -126,7 +144,7 @@ def pair_rows(clock: str, pair: Pair) -> list[Row]:
 def summary_rows(clock: str, pairs: Sequence[Pair]) -> list[Row]:
     """Medians over the pairs, with the 10th and 90th percentile."""
     unchanged = [pair.unchanged_error for pair in pairs]
-    unseeded = [pair.unseeded_error for pair in pairs if pair.unseeded_s]
+    unseeded = [pair.unseeded_error for pair in pairs if math.isfinite(pair.unseeded_error)]
     return [
         Row(f"{clock}, all", "pairs", len(pairs), len(pairs), len(pairs), "pairs"),
         Row(f"{clock}, all", "error if nothing changed", *spread(unchanged), "ratio"),

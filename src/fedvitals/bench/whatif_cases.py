@@ -171,8 +171,8 @@ VIRTUAL = (
 
 DIGITS = {"source": "digits", "clients": 20, "partition": "quantity", "sigma": 0.8}
 BIG_TEST = {"source": "synthetic", "clients": 40, "partition": "quantity", "rows": 60, "test_rows": 20_000}
-PICTURES = {"source": "fedvitals.bench.rows:pictures", "clients": 200, "partition": "quantity"}
-SENTENCES = {"source": "fedvitals.bench.rows:sentences", "clients": 200, "partition": "quantity"}
+PICTURES = {"source": "fedvitals.bench.rows:pictures", "clients": 400, "partition": "quantity"}
+SENTENCES = {"source": "fedvitals.bench.rows:sentences", "clients": 400, "partition": "quantity"}
 LARGE = {"kind": "mlp", "hidden": [1024, 1024]}  # 4.5 MB on the wire
 
 
@@ -198,43 +198,43 @@ def _silent(strength: float, *clients: int) -> list[dict[str, Any]]:
 REAL = (
     Case(
         "mlp one by one, slow links",
-        _real(DIGITS, 12, 10, "sequential", faults=_slow_links(15.0, 3, 7, 11)),
-        (drop("3"), drop("3", "7"), drop("3", "7", "11")),
+        _real(DIGITS, 6, 10, "sequential", faults=_slow_links(12.0, 3, 7, 11)),
+        (drop("3"), drop("3", "7")),
     ),
     Case(
         "large mlp one by one, slow links",
-        _real(DIGITS, 4, 5, "sequential", model=LARGE, faults=_slow_links(2.0, *range(20))),
-        (compress(2), compress(4), compress(16)),
+        _real(DIGITS, 2, 4, "sequential", model=LARGE, faults=_slow_links(1.8, *range(20))),
+        (compress(4), compress(16)),
     ),
     Case(
         "mlp one by one, some silent",
-        _real(DIGITS, 8, 10, "sequential", faults=_silent(0.1, *range(6))),
-        (processes(2), drop("0"), drop("0", "1", "2")),
+        _real(DIGITS, 5, 10, "sequential", faults=_silent(0.1, *range(6))),
+        (processes(2), drop("0", "1", "2")),
     ),
     Case(
         "mlp on two processes, some silent",
-        _real(DIGITS, 16, 10, "processes", faults=_silent(0.1, *range(6))),
+        _real(DIGITS, 8, 10, "processes", faults=_silent(0.1, *range(6))),
         (drop("0", "1"), drop("0", "1", "2", "3")),
     ),
     Case(
         "mlp batches of clients, a slow link",
-        _real(BIG_TEST, 25, 40, "vectorised", faults=_slow_links(4.0, 3)),
-        (drop("3"), evaluate(5)),
+        _real(BIG_TEST, 12, 40, "vectorised", faults=_slow_links(4.0, 3)),
+        (drop("3"), evaluate(4)),
     ),
     Case(
         "logistic one by one, large test set",
-        _real(BIG_TEST, 40, 5, "sequential", model={"kind": "logistic"}),
-        (evaluate(2), evaluate(5), batch(32)),
+        _real(BIG_TEST, 45, 5, "sequential", model={"kind": "logistic"}),
+        (evaluate(5), batch(32)),
     ),
-    Case("mlp one by one", _real(DIGITS, 20, 10, "sequential", 8), (batch(16), batch(32), evaluate(5))),
+    Case("mlp one by one", _real(DIGITS, 60, 10, "sequential", 32), (batch(64), batch(128))),
     Case(
         "cnn one by one",
-        _real(PICTURES, 6, 4, "sequential", model={"kind": "cnn"}),
+        _real(PICTURES, 6, 10, "sequential", model={"kind": "cnn"}),
         (evaluate(3), batch(32), processes(2)),
     ),
     Case(
         "gru one by one",
-        _real(SENTENCES, 8, 4, "sequential", 8, model={"kind": "gru", "hidden": [32]}),
-        (evaluate(4), batch(16)),
+        _real(SENTENCES, 8, 12, "sequential", model={"kind": "gru", "hidden": [32]}),
+        (evaluate(4), batch(32)),
     ),
 )

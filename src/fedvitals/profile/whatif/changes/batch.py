@@ -1,7 +1,7 @@
 """What if clients trained with larger batches: fewer steps over as many rows.
 
-A step takes `a` and `b` a row. On the virtual clock both are known from the client's device; elsewhere they are fitted
-to the run's participations, which differ in rows a step because their last batches are smaller.
+A participation takes `c`, a step `a`, and a row `b`. On the virtual clock they are known from the client's device;
+elsewhere they are fitted to the run's participations, which differ in rows a step: their last batches are smaller.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FLOP = 6  # a parameter a row, as the engine's devices count
 VALUE_BYTES = 4
 MOST_UNSURE = 0.05  # of the wall time
 
-Rates = Callable[[str], tuple[float, float] | None]  # a client's seconds a step and a row
+Rates = Callable[[str], Floats | None]  # a client's seconds a participation, a step and a row
 
 
 class Amounts(NamedTuple):
@@ -69,9 +69,7 @@ def with_batches_of(model: Model, size: int) -> Prediction | Declined | None:
         if fit is None or _unsure(model, fit, amounts):
             why = "participations differ too little in rows a step to tell what a step takes from what a row takes"
             return Declined(what, KIND, why)
-        a, b = fit.seconds.tolist()
-        rates = _same((a, b))
-        assumes = f"a step takes {1e3 * a:.3g} ms and {1e3 * b:.3g} ms a row, fitted to this run's participations"
+        rates, assumes = _same(fit.seconds), _in_words(fit)
     shares = _shares(model, amounts, rates)
     took = np.nan_to_num(model.timeline.participations.phases_s[:, COMPUTING]).sum(axis=1)
     seconds = model.seconds(more_s=(shares - 1.0) * took)
@@ -80,8 +78,13 @@ def with_batches_of(model: Model, size: int) -> Prediction | Declined | None:
     return told_of(model, KIND, what, less, [assumes, learning, model.draw.assumes], {"train.batch_size": size})
 
 
-def _same(rates: tuple[float, float]) -> Rates:
+def _same(rates: Floats) -> Rates:
     return lambda client: rates
+
+
+def _in_words(fit: Fit) -> str:
+    c, a, b = (f"{1e3 * one:.3g} ms" for one in fit.seconds.tolist())
+    return f"a step takes {a} and {b} a row, and a participation {c} more, fitted to this run"
 
 
 def _amounts(model: Model, size: int) -> Amounts:
@@ -115,23 +118,29 @@ def _of_devices(model: Model) -> Rates | None:
     if not model.told.virtual or model.told.device(next(iter(model.history), "")) is None or not parameters:
         return None
 
-    def rates(client: str) -> tuple[float, float] | None:
+    def rates(client: str) -> Floats | None:
         device = model.told.device(client)
         speed = device.get("gflop_per_s", 0.0) * 1e9 if device else 0.0
-        return (device.get("step_ms", 0.0) / 1e3, FLOP * parameters / speed) if device and speed > 0 else None
+        if device is None or speed <= 0:
+            return None
+        return np.array([0.0, device.get("step_ms", 0.0) / 1e3, FLOP * parameters / speed])
 
     return rates
 
 
 def _fitted(amounts: Amounts) -> Fit | None:
-    return fitted(np.stack([amounts.steps, amounts.rows], axis=1), amounts.seconds)
+    return fitted(_columns(amounts.steps, amounts.rows), amounts.seconds)
+
+
+def _columns(steps: Floats, rows: Floats) -> Floats:
+    return np.stack([np.ones(len(steps)), steps, rows], axis=1)
 
 
 def _unsure(model: Model, fit: Fit, amounts: Amounts) -> bool:
     """Whether the difference that fewer steps make is known too badly to be told."""
     fewer = float(np.nansum(amounts.steps - amounts.steps_after))
     on_path = model.profile.breakdown_s.get("train", 0.0) / max(float(np.nansum(amounts.seconds)), 1e-12)
-    return fit.sure_s(np.array([fewer, 0.0])) * min(on_path, 1.0) > MOST_UNSURE * model.profile.wall_s
+    return fit.sure_s(np.array([0.0, fewer, 0.0])) * min(on_path, 1.0) > MOST_UNSURE * model.profile.wall_s
 
 
 def _shares(model: Model, amounts: Amounts, rates: Rates) -> Floats:
@@ -140,8 +149,8 @@ def _shares(model: Model, amounts: Amounts, rates: Rates) -> Floats:
     for name, mine in zip(model.timeline.clients, model.rows, strict=True):
         known = rates(name)
         if known is not None:
-            before = known[0] * amounts.steps[mine] + known[1] * amounts.rows[mine]
-            after = known[0] * amounts.steps_after[mine] + known[1] * amounts.rows[mine]
+            before = _columns(amounts.steps[mine], amounts.rows[mine]) @ known
+            after = _columns(amounts.steps_after[mine], amounts.rows[mine]) @ known
             with np.errstate(divide="ignore", invalid="ignore"):
                 found[mine] = np.where(before > 0, after / before, 1.0)
     return np.nan_to_num(found, nan=1.0)
