@@ -112,6 +112,15 @@ def test_somebody_else_comes_for_who_is_away() -> None:
     assert draw.asked(1, {"a", "b"}) == ["c"]
 
 
+def test_who_never_was_asked_works_like_somebody_else_in_his_own_name(tmp_path: Path) -> None:
+    """So that two of them never become one."""
+    model = model_of(tmp_path, side_by_side([{"a": 2.0, "b": 3.0}]))
+    strangers = [model.task(name, 0) for name in ("x", "y", "z")]
+    assert [one.client for one in strangers] == ["x", "y", "z"]
+    assert {one.seconds for one in strangers} <= {2.0, 3.0}
+    assert model.task("a", 5) == model.task("a", 0)
+
+
 def test_an_empty_model_has_no_rounds(tmp_path: Path) -> None:
     """A run without clients is simulated to nothing."""
     model: Model = model_of(tmp_path, ([], 3.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,16 @@ def test_a_run_that_no_job_made_cannot_be_verified(tmp_path: Path, capsys: Captu
     assert said.out == ""
     assert main(["profile", "last"]) == 0
     assert "bottleneck" in capsys.readouterr().out
+
+
+def test_a_run_that_was_cut_off_is_not_held_against_a_whole_one(tmp_path: Path, capsys: Capture) -> None:
+    """Its job, made again, would go on to the end."""
+    _run(tmp_path, capsys, VIRTUAL)
+    database = next((tmp_path / "runs").glob("*/run.db"))
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE run SET status = 'failed'")
+    assert main(["profile", "last", "--verify"]) == 2
+    assert "it is failed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", ["0", "x", "-1"])

@@ -25,6 +25,10 @@ class Draw(Protocol):
     def assumes(self) -> str:
         """What is taken for granted, in words."""
 
+    @property
+    def comes_and_goes(self) -> bool:
+        """Whether somebody may be there at a later look who was not at the first."""
+
     def asked(self, place: int, away: Collection[str], look: int = 0) -> list[str]:
         """The clients of the round in this place, without those that are away. `look` counts vain looks before it."""
 
@@ -40,6 +44,10 @@ class BySeed:
     available: Mapping[str, float]  # the chance of being there, where it is below 1
     excluded: frozenset[str]
     assumes: str = "the engine draws its clients from the same seed"
+
+    @property
+    def comes_and_goes(self) -> bool:
+        return bool(self.available)
 
     def asked(self, place: int, away: Collection[str], look: int = 0) -> list[str]:
         number = self.rounds[place]
@@ -62,6 +70,7 @@ class AsRecorded:
     cohorts: Sequence[Sequence[str]]
     everybody: Sequence[str]
     assumes: str = "the same clients are asked; for one who is away another comes, at random"
+    comes_and_goes: bool = False
 
     def asked(self, place: int, away: Collection[str], look: int = 0) -> list[str]:
         cohort = self.cohorts[place]

@@ -88,8 +88,8 @@ class Model:
     def asked(self) -> int:
         """Clients a round, usually."""
         table = self.timeline.participations
-        counts = np.bincount(table.round[table.round >= 0])
-        return int(np.median(counts[counts > 0])) if counts.any() else 0
+        counts = np.unique(table.round[table.round >= 0], return_counts=True)[1]  # a round may have any number
+        return int(np.median(counts)) if len(counts) else 0
 
     @property
     def patience(self) -> tuple[int | None, float | None]:
@@ -128,7 +128,7 @@ class Model:
         """A client's work at this attempt: as recorded, or like an earlier one; one who never was asked works like
         somebody else."""
         known = self.history.get(client) or self.history[self._stand_in(client)]
-        return known[attempt % len(known)]
+        return known[attempt % len(known)]._replace(client=client)
 
     def _stand_in(self, client: str) -> str:
         names = sorted(self.history)

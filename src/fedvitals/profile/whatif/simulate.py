@@ -67,7 +67,7 @@ def _asked(model: Model, change: Change, place: int, now: float, busy: dict[str,
         still = [client for client, until in busy.items() if until > now + waited]
         away = change.away.union(still) if still else change.away
         asked = model.draw.asked(place, away, look)
-        if asked or not model.history:
+        if asked or not (still or model.draw.comes_and_goes):
             return waited, asked
     return 0.0, []
 

@@ -13,6 +13,7 @@ from fedvitals.profile.whatif.prediction import Prediction, Verified
 from fedvitals.profile.whatif.told import Told
 from fedvitals.show.cli.terminal import say
 from fedvitals.show.words import safe
+from fedvitals.vocabulary import Status
 
 if TYPE_CHECKING:
     from fedvitals.profile.profile import Profile
@@ -32,6 +33,10 @@ def job_of(profile: Profile) -> Job:
         raise JobError(
             f"run {safe(run.id)} cannot be verified: its configuration is no job of the engine, so it cannot be made "
             "again with a change; without --verify the predictions are shown"
+        )
+    if run.status is not Status.FINISHED:
+        raise JobError(
+            f"run {safe(run.id)} cannot be verified: it is {run.status.value}, and the job made again would go to its end"
         )
     return Job.from_dict(run.config, source=f"the job of run {safe(run.id)}")
 
