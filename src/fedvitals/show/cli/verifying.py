@@ -36,7 +36,7 @@ def job_of(profile: Profile) -> Job:
         )
     if run.status is not Status.FINISHED:
         raise JobError(
-            f"run {safe(run.id)} cannot be verified: it is {run.status.value}, and the job made again would go to its end"
+            f"run {safe(run.id)} cannot be verified: it is {run.status.value}, and its job, made again, would be whole"
         )
     return Job.from_dict(run.config, source=f"the job of run {safe(run.id)}")
 
