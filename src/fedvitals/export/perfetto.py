@@ -21,7 +21,7 @@ from fedvitals.profile.phases import phases_of
 from fedvitals.profile.timeline import NOBODY, Timeline, timeline_of
 from fedvitals.store.protocol import RunReader
 from fedvitals.store.table import table_of
-from fedvitals.vocabulary import CLIENT_PHASES, PHASES, Outcome, Participation, Round, Run, Span
+from fedvitals.vocabulary import PHASES, Outcome, Participation, Round, Run, Span
 
 SERVER, CLIENTS, BATCHES = 1, 2, 3
 PROCESSES = {SERVER: "server", CLIENTS: "clients", BATCHES: "batches of clients"}
@@ -247,7 +247,7 @@ def _about(one: Participation) -> Args:
     numbers = {name: getattr(one, name) for name in (*_NUMBERS, *_BYTES)}
     known = {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
     if one.attributed:
-        known |= {f"share_{phase}_s": value for phase, value in one.phases_s.items() if phase in CLIENT_PHASES}
+        known |= {f"share_{phase}_s": value for phase, value in one.phases_s.items() if math.isfinite(value)}
     return {"outcome": safe(one.outcome, 20), "attempt": one.attempt, **known}
 
 

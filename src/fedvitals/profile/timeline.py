@@ -54,7 +54,7 @@ class Works:
         """Of all participations, cut to the run."""
         start = np.clip(table.start_ns, 0, end_ns)
         end = np.clip(np.maximum(table.end_ns, table.start_ns), 0, end_ns)
-        phases = np.maximum(np.nan_to_num(table.phases_s, posinf=0.0), 0.0)
+        phases = np.clip(np.nan_to_num(table.phases_s, posinf=0.0), 0.0, end_ns / 1e9)
         timed = ~np.isnan(table.phases_s[:, _TRAIN])
         done = np.isin(table.outcome, (Outcome.USED, Outcome.LATE, Outcome.REJECTED))
         alone = np.flatnonzero(~table.attributed)
@@ -211,7 +211,7 @@ def overlapping(stretches: Sequence[Stretch], start: int, end: int) -> Iterator[
     first = bisect_right(stretches, start, key=lambda one: one.end_ns)
     for place in range(first, len(stretches)):
         one = stretches[place]
-        if one.start_ns >= end:
+        if max(one.start_ns, start) >= end:  # also where there is nothing between
             return
         yield one._replace(start_ns=max(one.start_ns, start), end_ns=min(one.end_ns, end))
 

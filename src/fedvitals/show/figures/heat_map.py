@@ -54,11 +54,10 @@ def heat_map(profile: Profile, measure: str = "seconds") -> Figure:
         raise FedvitalsError(f"there is no measure {measure!r}{nearest(measure, list(MEASURES))}")
     one = MEASURES[measure]
     title = f"{one.label[0].upper()}{one.label[1:]}"
-    values = one.of(profile.timeline.participations)
-    if not np.isfinite(values).any():
-        return nothing(title, "nothing is known of it in this run")
     columns = columns_of(profile.timeline.rounds)
-    grid = _grid(profile, values, columns)
+    grid = _grid(profile, one.of(profile.timeline.participations), columns)
+    if not np.isfinite(grid).any():
+        return nothing(title, "nothing is known of it in this run")
     chosen = _chosen(grid, profile.timeline.clients)
     notes = [f"the {len(chosen)} of {len(grid)} clients furthest from the others"] if len(chosen) < len(grid) else []
     notes += [f"{columns.note}: their mean"] if columns.note else []
@@ -102,7 +101,8 @@ def _grid(profile: Profile, values: Floats, columns: Columns) -> Floats:
     size = shape[0] * shape[1]
     counts = np.bincount(cell, minlength=size)
     sums = np.bincount(cell, weights=values[known], minlength=size)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).reshape(shape)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    return np.where(np.isfinite(means), means, np.nan).reshape(shape)  # sums may overflow
 
 
 def _columns(round_of: Ints, numbers: Ints, columns: Columns) -> Ints:
