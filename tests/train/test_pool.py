@@ -76,6 +76,7 @@ def _attempt(
             samples=np.array([os.getpid()]),
             train_s=np.zeros(1),
             load_s=np.zeros(1),
+            upload_s=np.zeros(1),
             start_ns=[0],
             end_ns=[0],
             integers=({"count": integers["count"] + work.client},),

@@ -34,7 +34,7 @@ def run(quick: bool = False) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         store = SQLiteStore(Path(folder))
         with closing(store.create(RUN)) as journal:
-            for batch in _records(clients, rounds):
+            for batch in records(clients, rounds):
                 journal.append(batch)
         goes = [_diagnosed(store) for _ in range(repeats)]
     reading, looking = zip(*goes, strict=True)
@@ -54,7 +54,7 @@ def _diagnosed(store: SQLiteStore) -> tuple[float, float]:
         return read - began, time.perf_counter() - read
 
 
-def _records(clients: int, rounds: int) -> Iterator[list[Record]]:
+def records(clients: int, rounds: int) -> Iterator[list[Record]]:
     yield [made_up.layout(10)]
     every = list(made_up.participations(clients * rounds, clients, cohort=clients))
     for number, first in enumerate(range(0, len(every), made_up.BLOCK), start=1):

@@ -50,18 +50,18 @@ class SpanSession:
 
     def __enter__(self) -> Self:
         recorder = self.recorder
+        self._start_ns = recorder.now()  # first of all, so that what measuring takes is in no gap between two phases
+        self._id = recorder.next_id()
         if self._measures_memory and recorder.alive:
             self._held = recorder.memory.begin(self.name)
-        self._id = recorder.next_id()
-        self._start_ns = recorder.now()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            end_ns = self.recorder.now()
-            self._record(end_ns, error, self._measured())
+            memory = self._measured()
+            self._record(self.recorder.now(), error, memory)
         except Exception as own:
             self.recorder.trouble("span", own)
 

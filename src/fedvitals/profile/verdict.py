@@ -2,7 +2,7 @@
 
 Who is slow beyond chance is said by the doctor's own rules about time, with their stated rate of false alarms; what it
 costs is read off the critical path. Where no client stands out it is the phase that takes most. Training is what the
-time is for: it is the bottleneck only where nothing else takes half as much.
+time is for, and waiting is for somebody: they are the bottleneck only where nothing else takes half as much.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedvitals.profile.phases import ALL
 from fedvitals.profile.rounds import by_phase
 from fedvitals.profile.timeline import NOBODY, Timeline
 from fedvitals.store.table import Floats, Ints
-from fedvitals.vocabulary import Finding, Severity, Span
+from fedvitals.vocabulary import CLIENT_PHASES, Finding, Severity, Span
 
 PHASES_OF: dict[str, tuple[str, ...]] = {
     SLOW_COMPUTER.code: ("train",),
@@ -32,6 +32,7 @@ PHASES_OF: dict[str, tuple[str, ...]] = {
 RULES: tuple[Rule, ...] = (SLOW_COMPUTER, SLOW_LOADER, SLOW_LINK)
 LEAST_RATIO = 0.02  # of the wall time: less than the recorder may cost is not worth naming anybody
 TRAIN_WORTH = 0.5
+USUAL = ("train", "wait", "other", UNEXPLAINED)  # what no client and no part of the server is to blame for by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def bottleneck(timeline: Timeline, path: Path, phases: Floats, server_spans: tup
     biggest = max(totals, key=lambda name: totals[name] * _worth(name))
     if named:
         worst = max(named, key=lambda one: one.beyond_s or 0.0)
-        if biggest in ("train", worst.phase) or (worst.beyond_s or 0.0) >= 0.5 * totals[biggest]:
+        if biggest in (*USUAL, worst.phase) or (worst.beyond_s or 0.0) >= 0.5 * totals[biggest]:
             return worst
     return Bottleneck(
         biggest,
@@ -69,7 +70,7 @@ def bottleneck(timeline: Timeline, path: Path, phases: Floats, server_spans: tup
 
 
 def _worth(phase: str) -> float:
-    return TRAIN_WORTH if phase in ("train", UNEXPLAINED) else 1.0
+    return TRAIN_WORTH if phase in USUAL else 1.0
 
 
 def _named(timeline: Timeline, path: Path, phases: Floats, spans: tuple[Span, ...], wall_s: float) -> list[Bottleneck]:
@@ -87,7 +88,7 @@ def _named(timeline: Timeline, path: Path, phases: Floats, spans: tuple[Span, ..
 def _of_client(timeline: Timeline, path: Path, phases: Floats, finding: Finding, wall_s: float) -> Bottleneck:
     """What a slow client's phase costs on the path, and how much of that the others would not have taken."""
     client = timeline.clients.index(finding.clients[0])
-    by_client = {name: _on_path(timeline, path, phases[:, ALL.index(name)]) for name in PHASES_OF[finding.code]}
+    by_client = {name: _on_path(timeline, path, phases, name) for name in PHASES_OF[finding.code]}
     phase = max(by_client, key=lambda name: by_client[name][client])
     seconds = float(by_client[phase][client])
     counts = np.bincount(timeline.works.client[timeline.works.client != NOBODY], minlength=len(timeline.clients))
@@ -96,19 +97,18 @@ def _of_client(timeline: Timeline, path: Path, phases: Floats, finding: Finding,
     return Bottleneck(phase, finding.clients[0], seconds / wall_s, seconds, max(seconds - usual, 0.0), finding.why)
 
 
-def _on_path(timeline: Timeline, path: Path, seconds: Floats) -> Floats:
+def _on_path(timeline: Timeline, path: Path, phases: Floats, phase: str) -> Floats:
     """Seconds of a phase on the path, a client. Where clients are trained in batches nobody is on the path by himself:
     there each has its own share of the time."""
     count, works, table = len(timeline.clients), timeline.works, timeline.participations
+    seconds = phases[:, ALL.index(phase)]
     working = np.flatnonzero(path.work >= 0)
     whose = works.client[path.work[working]]
     own = whose != NOBODY
     found = sums(whose[own], seconds[working][own], count)
     batched = float(seconds[working][~own].sum())
-    if batched <= 0:
-        return found
-    shares = sums(table.client, np.nansum(table.phases_s, axis=1) * table.attributed, count)
-    return found + batched * shares / max(float(shares.sum()), 1e-12)
+    told = np.nan_to_num(table.phases_s[:, CLIENT_PHASES.index(phase)]) * table.attributed
+    return found + batched * sums(table.client, told, count) / max(float(told.sum()), 1e-12)
 
 
 def _chart(timeline: Timeline, spans: tuple[Span, ...]) -> Chart:

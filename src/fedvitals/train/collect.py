@@ -156,8 +156,7 @@ class Collector:
             if not rest:
                 return
             trained = part(trained, rest)
-        # A batch of its own has a number that must not be lost among others; a slow link is waited for at once.
-        if trained.attributed or any(work.link_factor > 1.0 for work in trained.works):
+        if trained.attributed:  # a batch of its own, whose number must not be lost among others
             self._deliver(trained)
             return
         self._ready.append(trained)
@@ -279,7 +278,7 @@ class Collector:
         )
         for sample in trained.sampled:
             cohort.sampled_norms(sample.step, sample.stats, sample.slots)
-        times = self._times.columns(trained, arrival.sizes, arrival.reckoned)
+        times = self._times.columns(trained, arrival.reckoned)
         columns: dict[str, Any] = {**times, **self._received, **judged}
         cohort.submit(
             updates=arrival.updates,

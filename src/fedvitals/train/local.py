@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from fedvitals.capture.resources import peak_rss_bytes
 from fedvitals.capture.tensors import gradient_statistics
 from fedvitals.faults.work import LocalWork
 from fedvitals.randomness import torch_seed
+from fedvitals.train.device import NOMINAL
 from fedvitals.train.federation import Federation
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.orders import batch_orders
@@ -153,9 +155,9 @@ class LocalTrainer:
         told = torch.stack(losses).unsqueeze(0).numpy() if losses else np.empty((1, 0), np.float32)
         own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
         train_s = (time.perf_counter_ns() - start_ns - load_ns) / 1e9
-        train_s, load_s, more_s = stretched(work, train_s, load_ns / 1e9)
-        if more_s > 0:
-            time.sleep(more_s)
+        took = slowed(work, train_s, load_ns / 1e9, update.nbytes)
+        if took.more_s > 0:
+            time.sleep(took.more_s)
         leak(work)
         peak = peak_rss_bytes()  # with what it keeps
         return Trained(
@@ -164,8 +166,9 @@ class LocalTrainer:
             losses=told,
             steps=np.array([len(losses)]),
             samples=np.array([own]),
-            train_s=np.array([train_s]),
-            load_s=np.array([load_s]),
+            train_s=np.array([took.train_s]),
+            load_s=np.array([took.load_s]),
+            upload_s=np.array([took.upload_s]),
             start_ns=[start_ns],
             end_ns=[time.perf_counter_ns()],
             sampled=sampled,
@@ -193,11 +196,21 @@ class SequentialExecutor:
         """Nothing is held beyond memory."""
 
 
-def stretched(work: LocalWork, train_s: float, load_s: float) -> tuple[float, float, float]:
-    """What a slow device makes of its seconds of training and loading, and the seconds to wait for that in earnest."""
+class Slowed(NamedTuple):
+    """A participation's seconds as a slow device, disk or link makes them."""
+
+    train_s: float
+    load_s: float
+    upload_s: float  # what the link adds to a nominal one
+    more_s: float  # to wait for, in earnest
+
+
+def slowed(work: LocalWork, train_s: float, load_s: float, size_bytes: int) -> Slowed:
+    """Of measured seconds, and an update of so many bytes."""
     more_train = max(work.compute_factor - 1.0, 0.0) * train_s
     more_load = max(work.load_factor - 1.0, 0.0) * train_s
-    return train_s + more_train, load_s + more_load, more_train + more_load
+    link = NOMINAL.upload_s(size_bytes, max(work.link_factor, 1.0)) - NOMINAL.upload_s(size_bytes)
+    return Slowed(train_s + more_train, load_s + more_load, link, more_train + more_load + link)
 
 
 def leak(work: LocalWork) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from fedvitals.capture.attributes import as_json
 from fedvitals.faults.work import LocalWork
 from fedvitals.train.clock import RealClock, VirtualClock
-from fedvitals.train.device import NOMINAL
 from fedvitals.train.reckoning import Reckoned, Reckoner
 from fedvitals.train.trained import Failed, Trained
 
@@ -31,7 +29,10 @@ class RoundTimes:
         """The plans as executors get them: on the virtual clock slowness is reckoned, not waited for."""
         if not self.virtual:
             return works
-        return [replace(w, compute_factor=1.0, load_factor=1.0, silent_s=min(w.silent_s, NOW)) for w in works]
+        return [
+            replace(w, compute_factor=1.0, load_factor=1.0, link_factor=1.0, silent_s=min(w.silent_s, NOW))
+            for w in works
+        ]
 
     def early_end(self, work: LocalWork, down: int) -> Reckoned | None:
         """The end of a client that is lost before it has trained; only devices that are imitated are."""
@@ -60,9 +61,9 @@ class RoundTimes:
         """When it is over on the run's clock, counted as the clock counts."""
         return self._clock.now_ns() + round(reckoned.total_s * 1e9)
 
-    def columns(self, trained: Trained, sizes: Sequence[int], reckoned: Sequence[Reckoned]) -> dict[str, Any]:
+    def columns(self, trained: Trained, reckoned: Sequence[Reckoned]) -> dict[str, Any]:
         """Start, end and phases of clients that finished."""
-        return self._virtual(reckoned) if self.virtual else self._measured(trained, sizes)
+        return self._virtual(reckoned) if self.virtual else self._measured(trained)
 
     def of_failed(self, failed: Failed, reckoned: Reckoned) -> dict[str, Any]:
         """The same of one that did not."""
@@ -79,29 +80,17 @@ class RoundTimes:
         """The round waits so long at least, from its clients' start."""
         self._longest_s = max(self._longest_s, seconds)
 
-    def _measured(self, trained: Trained, sizes: Sequence[int]) -> dict[str, Any]:
-        ends = list(trained.end_ns)
+    def _measured(self, trained: Trained) -> dict[str, Any]:
         phases_s: dict[str, Any] = {"train": trained.train_s, "load": trained.load_s}
         if trained.wait_s is not None:
             phases_s["wait"] = trained.wait_s
-        slow = {slot: work for slot, work in enumerate(trained.works) if work.link_factor > 1.0}
-        if slow:
-            uploads: list[float | None] = [None] * len(ends)
-            for slot, work in slow.items():
-                uploads[slot] = self._wait_for_link(work, sizes[slot])
-                ends[slot] = time.perf_counter_ns()
-            phases_s["upload"] = uploads
+        if trained.upload_s.any():
+            phases_s["upload"] = [seconds or None for seconds in trained.upload_s.tolist()]
         return {
             "start_ns": [ns - self._origin_ns for ns in trained.start_ns],
-            "end_ns": [ns - self._origin_ns for ns in ends],
+            "end_ns": [ns - self._origin_ns for ns in trained.end_ns],
             "phases_s": phases_s,
         }
-
-    def _wait_for_link(self, work: LocalWork, size: int) -> float:
-        """On the real clock a link is slow by waiting for what it adds to a nominal one."""
-        more = NOMINAL.upload_s(size, work.link_factor) - NOMINAL.upload_s(size)
-        self._clock.sleep(more)
-        return more
 
     def _virtual(self, reckoned: Sequence[Reckoned]) -> dict[str, Any]:
         columns: dict[str, Any] = {

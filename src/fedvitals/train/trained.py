@@ -32,6 +32,7 @@ class Trained:
     samples: np.ndarray  # [clients]
     train_s: np.ndarray
     load_s: np.ndarray
+    upload_s: np.ndarray  # what a slow link takes longer; 0 where links are not imitated
     start_ns: Sequence[int]
     end_ns: Sequence[int]
     sampled: tuple[SampledStep, ...] = ()
@@ -61,6 +62,7 @@ def part(trained: Trained, rows: Sequence[int]) -> Trained:
         samples=trained.samples[rows],
         train_s=trained.train_s[rows],
         load_s=trained.load_s[rows],
+        upload_s=trained.upload_s[rows],
         start_ns=[trained.start_ns[i] for i in rows],
         end_ns=[trained.end_ns[i] for i in rows],
         sampled=tuple(sampled),
@@ -85,6 +87,7 @@ def joined(some: Sequence[Trained]) -> Trained:
         samples=np.concatenate([one.samples for one in some]),
         train_s=np.concatenate([one.train_s for one in some]),
         load_s=np.concatenate([one.load_s for one in some]),
+        upload_s=np.concatenate([one.upload_s for one in some]),
         start_ns=[ns for one in some for ns in one.start_ns],
         end_ns=[ns for one in some for ns in one.end_ns],
         sampled=_joined_samples(some, offsets.tolist()),

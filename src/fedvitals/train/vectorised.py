@@ -20,7 +20,7 @@ from fedvitals.faults.work import LocalWork
 from fedvitals.train.batched import batched_model
 from fedvitals.train.batched.schedule import Schedule, Step, most_steps_first
 from fedvitals.train.federation import Federation
-from fedvitals.train.local import LocalTrainer, leak, stretched
+from fedvitals.train.local import LocalTrainer, leak, slowed
 from fedvitals.train.sections import TrainSpec
 from fedvitals.train.sgd import LocalSGD
 from fedvitals.train.trained import Failed, SampledStep, Trained
@@ -95,19 +95,21 @@ class BatchTrainer:
         updates, losses = batch.weights - batch.received, batch.losses.t().contiguous().numpy()
         elapsed = (time.perf_counter_ns() - start_ns) / 1e9
         share = schedule.steps / max(int(schedule.steps.sum()), 1)
-        times = [stretched(work, elapsed * part, 0.0) for work, part in zip(works, share, strict=True)]
+        size = updates[0].nbytes
+        times = [slowed(work, elapsed * part, 0.0, size) for work, part in zip(works, share, strict=True)]
         end_ns = time.perf_counter_ns()
-        self._suffer(works, max(more for _, _, more in times))
+        self._suffer(works, max(one.more_s for one in times))
         return Trained(
             works=tuple(works),
             updates=updates,
             losses=losses,
             steps=schedule.steps,
             samples=np.array(counts),
-            train_s=np.array([train for train, _, _ in times]),
-            load_s=np.array([load for _, load, _ in times]),
+            train_s=np.array([one.train_s for one in times]),
+            load_s=np.array([one.load_s for one in times]),
+            upload_s=np.array([one.upload_s for one in times]),
             start_ns=[start_ns] * len(works),
-            end_ns=[end_ns + round(more * 1e9) for _, _, more in times],
+            end_ns=[end_ns + round(one.more_s * 1e9) for one in times],
             sampled=tuple(batch.sampled),
             peak_memory_bytes=peak_rss_bytes(),
             attributed=True,
