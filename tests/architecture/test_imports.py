@@ -89,6 +89,8 @@ def test_the_rules_see_what_they_should() -> None:
         ("-m", "fedvitals", "show", "--help"),
         ("-m", "fedvitals", "doctor", "--help"),
         ("-m", "fedvitals", "explain", "--help"),
+        ("-m", "fedvitals", "report", "--help"),
+        ("-m", "fedvitals", "export", "--help"),
         ("-m", "fedvitals", "completion", "bash"),
         ("-m", "fedvitals", "bench"),
     ],
