@@ -173,7 +173,6 @@ DIGITS = {"source": "digits", "clients": 20, "partition": "quantity", "sigma": 0
 BIG_TEST = {"source": "synthetic", "clients": 40, "partition": "quantity", "rows": 60, "test_rows": 20_000}
 PICTURES = {"source": "fedvitals.bench.rows:pictures", "clients": 400, "partition": "quantity"}
 SENTENCES = {"source": "fedvitals.bench.rows:sentences", "clients": 400, "partition": "quantity"}
-LARGE = {"kind": "mlp", "hidden": [1024, 1024]}  # 4.5 MB on the wire
 
 
 def _real(
@@ -202,9 +201,14 @@ REAL = (
         (drop("3"), drop("3", "7")),
     ),
     Case(
-        "large mlp one by one, slow links",
-        _real(DIGITS, 2, 4, "sequential", model=LARGE, faults=_slow_links(1.8, *range(20))),
-        (compress(4), compress(16)),
+        "mlp one by one, all links slow",
+        _real(DIGITS, 3, 10, "sequential", faults=_slow_links(4.0, *range(20))),
+        (processes(2),),
+    ),
+    Case(
+        "mlp on two processes, slow links",
+        _real(DIGITS, 10, 10, "processes", faults=_slow_links(12.0, 3, 7, 11)),
+        (drop("3"), drop("3", "7")),
     ),
     Case(
         "mlp one by one, some silent",
