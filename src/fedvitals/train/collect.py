@@ -157,7 +157,7 @@ class Collector:
                 return
             trained = part(trained, rest)
         if trained.attributed:  # a batch of its own, whose number must not be lost among others
-            self._deliver(trained)
+            self._deliver([trained])
             return
         self._ready.append(trained)
         waited = time.perf_counter_ns() - self._ready[0].end_ns[0]
@@ -168,16 +168,17 @@ class Collector:
         """Clients that came one by one, together: handling one costs nearly as much as handling ten."""
         ready, self._ready = self._ready, []
         if ready:
-            self._deliver(joined(ready))
+            self._deliver(ready)
 
     def _take_held(self, works: Sequence[LocalWork]) -> None:
         """In the order of selection, so that what they copy does not depend on who was first."""
         others = [self._honest[work.name] for work in works if work.name in self._honest]
         for trained in sorted(self._held, key=lambda one: one.works[0].client):
-            self._deliver(trained, others)
+            self._deliver([trained], others)
 
-    def _deliver(self, trained: Trained, others: Sequence[Tensor] = ()) -> None:
+    def _deliver(self, some: Sequence[Trained], others: Sequence[Tensor] = ()) -> None:
         with self._phase("decode"):
+            trained = joined(some)
             if self._training.job.faults:
                 self._tamper(trained, others)
             self._arrive(trained)

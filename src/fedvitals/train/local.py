@@ -160,17 +160,21 @@ class LocalTrainer:
             time.sleep(took.more_s)
         leak(work)
         peak = peak_rss_bytes()  # with what it keeps
+        end_ns = time.perf_counter_ns()
+        trained_s = (
+            (end_ns - start_ns) / 1e9 - took.load_s - took.upload_s
+        )  # to the last instant, interruptions and all
         return Trained(
             works=(work,),
             updates=update,
             losses=told,
             steps=np.array([len(losses)]),
             samples=np.array([own]),
-            train_s=np.array([took.train_s]),
+            train_s=np.array([max(trained_s, took.train_s)]),
             load_s=np.array([took.load_s]),
             upload_s=np.array([took.upload_s]),
             start_ns=[start_ns],
-            end_ns=[time.perf_counter_ns()],
+            end_ns=[end_ns],
             sampled=sampled,
             integers=(self.model.integers,) if self._counted else (),
             peak_memory_bytes=peak,
