@@ -186,6 +186,21 @@ def test_dropping_one_of_a_batch_saves_its_part(tmp_path: Path) -> None:
     assert found.predicted_s == pytest.approx(truth, abs=2e-3)
 
 
+def test_a_slow_one_of_equal_batches_is_known_by_its_waiting(tmp_path: Path) -> None:
+    """Three batches of 1 s in which one client comes 2 s after the others; all have as many steps."""
+    records: list[Record] = []
+    for number in range(3):
+        start = 3.0 * number
+        for client in ("a", "b", "c", "slow"):
+            end = start + (3.0 if client == "slow" else 1.0)
+            one = work(client, start, end, {"train": 0.25}, round=number, attempt=number)
+            records.append(one._replace(attributed=1, chunk=0))
+        records.append(a_round(number, start, start + 3.0))
+    model = model_of(tmp_path, (records, 9.0))
+    assert _made(drop.without(model, ("slow",))).predicted_s == pytest.approx(3 * 0.75)
+    assert _made(drop.without(model, ("a",))).predicted_s == pytest.approx(3 * 2.75)
+
+
 @STORED
 @given(st.lists(st.lists(st.floats(0.1, 20.0), min_size=3, max_size=3), min_size=1, max_size=4), st.integers(0, 2))
 def test_nothing_that_should_help_hurts(rounds: list[list[float]], who: int) -> None:

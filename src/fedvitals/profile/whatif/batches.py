@@ -1,8 +1,8 @@
 """Clients that were trained as one batch: what a batch takes, fitted to those of the run.
 
 A step of a batch has a cost of its own and one for each client that still has steps to take, so a batch takes a time
-for the steps of its longest client and a time for all steps of all its clients. A client that plays slow makes its
-batch wait, for as long as its own end lies behind the others'.
+for the steps of its longest client and a time for all steps of all its clients. A client that is slow makes its batch
+wait, for as long as its own end lies behind the others'.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from fedvitals.profile.whatif.fitting import Fit, fitted
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.simulate import arrivals
+from fedvitals.store.table import Floats
 
 
 class Batch(NamedTuple):
@@ -68,7 +69,8 @@ def batches_s(model: Model) -> list[list[float]]:
 
 def _costs(batches: Sequence[Batch]) -> Costs | None:
     amounts = np.array([[max(batch.steps), sum(batch.steps)] for batch in batches]).reshape(len(batches), 2)
-    fit = fitted(amounts, np.array([batch.seconds for batch in batches]))
+    took_s = np.array([batch.seconds for batch in batches])
+    fit = fitted(amounts, took_s) or _in_proportion(amounts, took_s)
     if fit is None:
         return None
     steps: dict[str, list[float]] = defaultdict(list)
@@ -79,6 +81,12 @@ def _costs(batches: Sequence[Batch]) -> Costs | None:
             behind[client].append(seconds)
     middle = {client: float(np.median(some)) for client, some in steps.items()}
     return Costs(fit, middle, {client: float(np.mean(some)) for client, some in behind.items()})
+
+
+def _in_proportion(amounts: Floats, took_s: Floats) -> Fit | None:
+    """Where all batches are alike, what the longest costs is unknown: then all steps cost the same."""
+    alone = fitted(amounts[:, 1:], took_s)
+    return None if alone is None else Fit(np.append(0.0, alone.seconds), np.zeros((2, 2)))
 
 
 def _batches(model: Model) -> list[list[Batch]]:

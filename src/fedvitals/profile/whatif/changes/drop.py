@@ -33,7 +33,7 @@ def without(model: Model, clients: tuple[str, ...]) -> Prediction | Declined | N
         less = less_without(model, away)
         if less is None:
             return Declined(what, KIND, "clients are trained as one batch, and how long one takes cannot be told")
-        assumes.append("a batch takes a time a step and a time a client's step, fitted to this run's batches")
+        assumes.append("a batch takes a time a step and a time a client's step, as fitted to this run's batches")
     else:
         less = less_by(model, Change(away=away))
     excluded = sorted(model.told.names("train.exclude").union(clients))
