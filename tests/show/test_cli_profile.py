@@ -19,7 +19,7 @@ from fedvitals.show.cli.main import main
 from fedvitals.store import SQLiteStore
 
 Capture = pytest.CaptureFixture[str]
-KEYS = ["change", "kind", "predicted_s", "measured_s", "run", "why", "error"]
+KEYS = ["change", "kind", "predicted_s", "measured_s", "machine", "run", "why", "error", "error_apart"]
 JOB = """
 name = "small"
 [data]
@@ -101,6 +101,8 @@ def test_verify_on_the_real_clock_says_how_the_machine_is(tmp_path: Path, capsys
     assert len(verified) == 2
     assert verified[0]["change"] == "as it was"
     assert all(one["measured_s"] > 0 for one in verified)
+    assert verified[0]["error_apart"] == pytest.approx(0.0)
+    assert verified[0]["machine"] == verified[1]["machine"] == pytest.approx(1 / (1 + verified[0]["error"]))
 
 
 def test_a_run_that_no_job_made_cannot_be_verified(tmp_path: Path, capsys: Capture) -> None:
@@ -149,10 +151,10 @@ def test_a_user_s_own_loop_gets_predictions() -> None:
 def test_what_failed_is_told_as_such() -> None:
     """A changed job that cannot run has no measured time, and names why; strangers' words are made harmless."""
     failed = Verified("drop client \x1b[2J", "drop", 3.0, None, why="round 0: nobody\x1b[31m left")
-    table = profiles.verified_table([failed, Verified("x", "drop", 3.0, 2.0)])
-    assert table.rows[0][-1].startswith("failed: round 0")
+    table = profiles.verified_table([failed, Verified("x", "drop", 3.0, 2.0, machine=0.8)])
+    assert table.rows[0][-2].startswith("failed: round 0")
     assert "\x1b" not in "".join(table.rows[0])
-    assert table.rows[1][-1] == "+50.0%"
+    assert table.rows[1][-2:] == ("+50.0%", "+20.0%")
 
 
 def test_assumptions_are_said_once_with_their_numbers() -> None:

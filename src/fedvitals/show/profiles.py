@@ -49,13 +49,17 @@ def profile_document(
         "what_if": [_prediction(one) for one in predictions],
         "not_predicted": [asdict(one) for one in declined],
         "notes": list(profile.notes),
-    } | ({} if verified is None else {"verified": [asdict(one) | {"error": one.error} for one in verified]})
+    } | ({} if verified is None else {"verified": [_verified(one) for one in verified]})
 
 
 def _prediction(one: Prediction) -> dict[str, Any]:
     document = asdict(one)
     document["job"] = None if one.job is None else dict(one.job)
     return document
+
+
+def _verified(one: Verified) -> dict[str, Any]:
+    return asdict(one) | {"error": one.error, "error_apart": one.error_apart}
 
 
 def verdict_line(profile: Profile) -> str:
@@ -189,12 +193,12 @@ def verified_table(verified: Sequence[Verified]) -> Table:
             seconds(one.predicted_s),
             seconds(one.measured_s),
             f"{one.error:+.1%}" if one.error is not None else f"failed: {safe(one.why or '', 200)}",
+            f"{one.error_apart:+.1%}" if one.error_apart is not None else NOTHING,
         )
         for one in verified
     )
-    return Table(
-        "predicted against measured", ("what if", "predicted", "measured", "error"), rows, frozenset({"what if"})
-    )
+    columns = ("what if", "predicted", "measured", "error", "the machine apart")
+    return Table("predicted against measured", columns, rows, frozenset({"what if"}))
 
 
 def reached_line(target: float, found: Reached | None) -> str:

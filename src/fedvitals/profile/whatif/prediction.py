@@ -29,6 +29,7 @@ class Verified:
     kind: str
     predicted_s: float
     measured_s: float | None  # None where the changed job failed
+    machine: float = 1.0  # how long the job takes now as it was, to what was recorded
     run: str | None = None  # the id of the changed run
     why: str | None = None  # it failed
 
@@ -36,6 +37,11 @@ class Verified:
     def error(self) -> float | None:
         """Of the prediction, as a share of what was measured; positive where it promised too much time."""
         return self.predicted_s / self.measured_s - 1.0 if self.measured_s else None
+
+    @property
+    def error_apart(self) -> float | None:
+        """The same without what the machine is faster or slower now."""
+        return self.predicted_s * self.machine / self.measured_s - 1.0 if self.measured_s else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,8 @@ def job_of(profile: Profile) -> Job:
 
 
 def verify(profile: Profile, predictions: Sequence[Prediction], most: int, settings: Settings) -> list[Verified]:
-    """The best of the predictions that the engine can make, each carried out; on the real clock also the job without a
-    change, which says how much the machine's own mood is."""
+    """The best of the predictions that the engine can make, each carried out; on the real clock first the job without a
+    change, which says how much slower or faster the machine is now."""
     job = job_of(profile)
     chosen = [one for one in predictions if one.unverified is None and one.job is not None][:most]
     found: list[Verified] = []
@@ -52,6 +52,9 @@ def verify(profile: Profile, predictions: Sequence[Prediction], most: int, setti
         if chosen and not Told.of(profile.run).virtual:
             found.append(_carried_out(job, {}, AS_IT_WAS, "", profile.wall_s, apart))
         found += [_carried_out(job, one.job or {}, one.change, one.kind, one.predicted_s, apart) for one in chosen]
+    now_s = found[0].measured_s if found and found[0].change == AS_IT_WAS else None
+    if now_s is not None and profile.wall_s > 0:
+        found = [replace(one, machine=now_s / profile.wall_s) for one in found]
     if not chosen:
         say("there is nothing to verify: no change that saves time can be made by the engine on this run")
     return found
