@@ -68,7 +68,7 @@ def _carried_out(
         run_id, measured_s = measured(job.replaced(changes, source="what-if"), settings)
     except FedvitalsError as error:
         return Verified(change, kind, predicted_s, None, why=str(error))
-    return Verified(change, kind, predicted_s, measured_s, run_id)
+    return Verified(change, kind, predicted_s, measured_s, run=run_id)
 
 
 def measured(job: Job, settings: Settings) -> tuple[str, float]:
