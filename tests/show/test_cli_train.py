@@ -104,11 +104,18 @@ def test_the_demo_shows_the_three_that_went_wrong(tmp_path: Path) -> None:
     assert "client 3   sign-flip" in done.stdout
     assert "Traceback" not in done.stderr
     commands = [line.removeprefix("next").split() for line in done.stdout.splitlines() if " last" in line]
-    assert [words[words.index("last") - 1] for words in commands] == ["doctor", "show"]
-    codes = [subprocess.run(words, capture_output=True, text=True, check=False, env=environment) for words in commands]
-    assert " in demo" in codes[0].stdout
-    assert codes[0].returncode in (0, 1)
-    assert (codes[1].returncode, codes[1].stdout.count("used")) == (0, 20)
+    assert [words[words.index("last") - 1] for words in commands] == ["doctor", "profile", "report", "show"]
+    commands[2][commands[2].index("report.html")] = str(tmp_path / "report.html")
+    doctor, profile, report, show = (
+        subprocess.run(words, capture_output=True, text=True, check=False, env=environment) for words in commands
+    )
+    assert " in demo" in doctor.stdout
+    assert doctor.returncode in (0, 1)
+    assert profile.returncode == 0
+    assert "bottleneck   client 12: train" in profile.stdout
+    assert report.returncode == 0
+    assert (tmp_path / "report.html").stat().st_size > 1e6
+    assert (show.returncode, show.stdout.count("used")) == (0, 20)
 
 
 def test_run_ends_with_the_verdict(job: str, tmp_path: Path, capsys: Capture) -> None:

@@ -88,10 +88,23 @@ def _tell(job: Job, settings: Settings, run_id: str) -> None:
     if diagnosis is not None:
         print()
         print_texts(styled_verdict(diagnosis))
+    print(f"\nbottleneck: {_bottleneck(settings, run_id)}")
     print("\nwhat had been injected, from round 5 on")
     for fault in job.faults:
         print(f"  client {', '.join(fault.clients):<3} {fault.kind}")
     print(f"\nthe run lies in {safe(settings.store or f'{settings.dir}/{run_id}')}")
     found = diagnosis is not None and bool(diagnosis.findings)
     doctor = following(diagnosis, settings) if diagnosis and found else [next_command("doctor last", settings)]
-    print_lines([("next", command) for command in (*doctor, next_command("show last --client 3", settings))])
+    others = ("profile last", "report last -o report.html", "show last --client 3")
+    print_lines([("next", command) for command in (*doctor, *(next_command(one, settings) for one in others))])
+
+
+def _bottleneck(settings: Settings, run_id: str) -> str:
+    from contextlib import closing
+
+    from fedvitals.profile.profile import profile_of
+    from fedvitals.show.profiles import verdict_line
+    from fedvitals.store import open_store
+
+    with closing(open_store(settings).open(run_id)) as reader:
+        return verdict_line(profile_of(reader))
