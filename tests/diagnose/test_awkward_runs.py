@@ -95,11 +95,13 @@ def test_every_prefix_of_a_run_can_be_judged(chart: Chart) -> None:
 def test_numbers_that_make_no_sense_break_no_rule(chart: Chart, value: float) -> None:
     """Times, bytes, rows and memory of any value, as a remote client may claim them."""
     table = chart.participations
-    spoilt = ("end_s", "samples", "steps", "wire_bytes_up", "peak_memory_bytes", "clock_skew_s", "epochs")
+    spoilt = ("samples", "steps", "wire_bytes_up", "peak_memory_bytes", "clock_skew_s", "epochs")
     for name in spoilt:
         column = np.array(getattr(table, name), copy=True)
         column[::3] = value
         diagnosed(replace(chart, participations=replace(table, **{name: column}), _shared={}), *SYSTEM)
+    ends = np.where(np.arange(len(table)) % 3, table.end_ns, np.int64(min(max(np.nan_to_num(value), -1), 1) * 2**62))
+    diagnosed(replace(chart, participations=replace(table, end_ns=ends), _shared={}), *SYSTEM)
     phases = np.full_like(table.phases_s, value)
     told = diagnosed(replace(chart, participations=replace(table, phases_s=phases), _shared={}), *SYSTEM)
     assert told.run.id == chart.run.id

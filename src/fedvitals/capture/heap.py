@@ -21,7 +21,7 @@ SPAN = "fl.heap"
 FIRST = 16  # samples are taken at the end of every round, then not sooner than
 SOONEST_NS = 25_000_000
 MOST_PASSED = 2  # rounds in a row that are passed over because the recorder is busy
-SHARE = 250  # asking takes some 0.1 ms: so many times that must pass until the next
+SHARE = 1000  # asking takes some 0.1 ms: so many times that must pass until the next
 MOST_COST_NS = 2_000_000  # more than that was another process's turn
 _FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 

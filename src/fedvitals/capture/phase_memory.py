@@ -1,7 +1,7 @@
 """Which phases have their memory measured: as many as the budget allows, those first that last long enough to pay.
 
 Measuring costs some 20 us. A phase that usually lasts thousands of times longer is always measured; shorter ones share
-what is left of a quarter of the budget. When that is spent they are only glanced at, which costs a quarter: one that
+what is left of a tenth of the budget. When that is spent they are only glanced at, which costs a quarter: one that
 then lasts long after all is told, exactly if it reached a height that was not there before. What is skipped is counted.
 """
 
@@ -16,7 +16,7 @@ from fedvitals.capture.accelerator import DeviceMemory, over
 from fedvitals.capture.governor import Governor
 from fedvitals.capture.meter import METER, MemoryMeter, Stretch, Used
 
-SHARE = 0.25  # of the budget
+SHARE = 0.1  # of the budget
 SHORT = 0.5  # of that share, for measuring phases that do not pay for themselves; the rest is for glances
 WHEN_TIGHT = 0.125  # of that share, while the whole recording is at its limit
 FIRST_NS = 2_000_000  # spent before anything is skipped: a short run is measured whole
