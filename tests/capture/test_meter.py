@@ -197,7 +197,7 @@ def test_a_usually_short_phase_that_lasts_is_told_after_all(before: tuple[int, .
 def test_at_the_limit_of_the_whole_budget_less_is_measured() -> None:
     """Only what lasts eight times longer."""
     own, clock = memory()
-    lasting(own, clock, "train", 0.1)
+    lasting(own, clock, "train", 0.05)
     spend(own, FIRST_NS * 2)
     assert own.affords("train", clock.now_ns())
     own._governor.tight = True
