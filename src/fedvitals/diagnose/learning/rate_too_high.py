@@ -14,6 +14,7 @@ participations whose loss rose.
 False alarms: a client is accused at twenty times its cohort's rate only, beyond the score that one of the run's
 participations would pass by chance in one of a thousand runs, and never in rounds whose model is sick already. A client
 with a single step shows no loss after it: then thirty times are asked, and a scaled update (FL602) looks the same.
+Where the model learns all the same, most rounds must be so before the run's rate is blamed.
 
 Do: set that client's learning rate to the others'. For a run: lower it, clip gradients, or warm up.
 
@@ -61,6 +62,8 @@ OVERFLOWS = 10.0  # times the loss that the run began with
 RISEN = 1.2  # the second half of a participation over its loss on receipt
 NOT_LEARNT = 0.8  # of the loss that the run began with
 MANY_ROUNDS = 0.2  # share of the rounds, at least two, in which most clients' losses must rise
+MOST_ROUNDS = 0.5  # the same where the model learns all the same
+HALVED, NEAR_BEST = 0.5, 1.1  # of the first loss, and of the least: such a model learns
 LOOKS = "trains as with a learning rate far too high"  # said of clients that only the scorer finds
 ADVICE = (
     Action("compare the learning rate of {clients} with the others'"),
@@ -164,7 +167,8 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
     bad = [n for n, rows in chart.cohorts if counted[rows].sum() > 1 and rising[rows].sum() * 2 > counted[rows].sum()]
     looked = sum(bool(counted[rows].sum() > 1) for _, rows in chart.cohorts)
     leapt = [n for n, rows in chart.cohorts if (sharp[rows] & counted[rows]).sum() * 2 > max(counted[rows].sum(), 2)]
-    if len(bad) < max(2, MANY_ROUNDS * looked):
+    many = MOST_ROUNDS if _learns_all_the_same(chart) else MANY_ROUNDS
+    if len(bad) < max(2, many * looked):
         bad = sorted({*bad, *leapt}) if leapt and _never_learnt(chart) else []
     if not bad:
         return
@@ -190,6 +194,17 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
             Action("clip gradients: train.clip = 1.0", safe=False),
         ),
     )
+
+
+def _learns_all_the_same(chart: Chart) -> bool:
+    """The loss has been halved at least and is about the best it ever was: small batches alone make losses rise and
+    fall inside a participation."""
+    try:
+        values = learning_curve(chart, 3).finite.values
+    except CannotSee:
+        return False
+    last = float(np.median(values[-3:])) if len(values) > 3 else np.inf
+    return last < HALVED * float(values[0]) and last < NEAR_BEST * float(values.min())
 
 
 def _never_learnt(chart: Chart) -> bool:

@@ -109,7 +109,10 @@ def _finding(chart: Chart, streak: Streak, slow: Floats) -> Finding:
         },
         next=[
             see_client(name),
-            Action("set server.over_select above 1 and a server.deadline_s, or server.mode = 'async'", safe=False),
+            Action(
+                "let rounds go on without it: server.over_select above 1 and a server.deadline_s, or train.exclude",
+                safe=False,
+            ),
         ],
     )
 

@@ -31,7 +31,9 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 MOST = 0.5  # what takes more than half dominates
 TOGETHER = 0.1  # of a round: clients that all begin within it work side by side
 LEAST_ROUNDS = 3
-GO_ON = Action("set server.over_select above 1 and a server.deadline_s, or server.mode = 'async'", safe=False)
+GO_ON = Action(
+    "set server.over_select above 1 and a server.deadline_s, so that rounds go on without the last", safe=False
+)
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
