@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedvitals.codecs.contract import CodecContract
-from fedvitals.codecs.identity import Identity, in_order
+from fedvitals.codecs.identity import Identity, in_order, raw_bytes
 from fedvitals.errors import CodecError
 
 
@@ -37,6 +37,11 @@ def test_parameters_and_conjugate_views_are_written_as_values() -> None:
     assert decoded["w"].tolist() == [0.0, 1.0, 2.0]
     assert not decoded["w"].requires_grad
     assert decoded["z"].tolist() == [1 - 2j]
+
+
+def test_a_single_value_with_a_stride_is_written() -> None:
+    """It counts as contiguous; its bytes are not."""
+    assert raw_bytes("x", torch.arange(16.0)[::16]) == raw_bytes("x", torch.zeros(1))
 
 
 def test_tensors_without_plain_values_are_refused_by_name() -> None:

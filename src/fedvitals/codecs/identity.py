@@ -41,6 +41,8 @@ def raw_bytes(name: str, tensor: Tensor) -> bytes:
     if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
         raise CodecError(f"layer {name!r} is not a dense tensor with values (layout {tensor.layout})")
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if dense.numel() == 1:  # with a stride it counts as contiguous, and still cannot be seen as bytes
+        dense = dense.clone(memory_format=torch.contiguous_format)
     return in_order(dense.view(torch.uint8), _width(dense.dtype)).numpy().tobytes()
 
 
