@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,11 +31,7 @@ def run(quick: bool = False) -> list[Row]:
     """Seconds to read a run and to let every rule look at it."""
     clients, rounds, repeats = (50, 20, 1) if quick else (1000, 200, 3)
     case = f"{clients:,} clients x {rounds} rounds x {made_up.LAYERS} layers"
-    with tempfile.TemporaryDirectory() as folder:
-        store = SQLiteStore(Path(folder))
-        with closing(store.create(RUN)) as journal:
-            for batch in records(clients, rounds):
-                journal.append(batch)
+    with made_up_run(clients, rounds) as store:
         goes = [_diagnosed(store) for _ in range(repeats)]
     reading, looking = zip(*goes, strict=True)
     return [
@@ -43,6 +39,17 @@ def run(quick: bool = False) -> list[Row]:
         Row(case, "looking", *spread(list(looking)), "s"),
         Row(case, "diagnosis", *spread([sum(go) for go in goes]), "s", None if quick else GOAL_S, at_least=False),
     ]
+
+
+@contextmanager
+def made_up_run(clients: int, rounds: int) -> Iterator[SQLiteStore]:
+    """A store with one such run, for as long as it is looked at."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = SQLiteStore(Path(folder))
+        with closing(store.create(RUN)) as journal:
+            for batch in _records(clients, rounds):
+                journal.append(batch)
+        yield store
 
 
 def _diagnosed(store: SQLiteStore) -> tuple[float, float]:
@@ -54,7 +61,7 @@ def _diagnosed(store: SQLiteStore) -> tuple[float, float]:
         return read - began, time.perf_counter() - read
 
 
-def records(clients: int, rounds: int) -> Iterator[list[Record]]:
+def _records(clients: int, rounds: int) -> Iterator[list[Record]]:
     yield [made_up.layout(10)]
     every = list(made_up.participations(clients * rounds, clients, cohort=clients))
     for number, first in enumerate(range(0, len(every), made_up.BLOCK), start=1):

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
-from fedvitals.bench.diagnosis import RUN, records
+from fedvitals.bench.diagnosis import made_up_run
 from fedvitals.bench.table import Row, spread
 from fedvitals.diagnose import diagnose
 from fedvitals.profile.profile import Profile, profile_of
@@ -149,11 +148,7 @@ def _unexplained(judged: Sequence[Judged]) -> list[Row]:
 
 def _opening(quick: bool) -> list[Row]:
     clients, rounds, repeats = (50, 20, 1) if quick else (1000, 200, 3)
-    with tempfile.TemporaryDirectory() as folder:
-        store = SQLiteStore(Path(folder))
-        with closing(store.create(RUN)) as journal:
-            for batch in records(clients, rounds):
-                journal.append(batch)
+    with made_up_run(clients, rounds) as store:
         took = [_opened(store) for _ in range(repeats)]
     case = f"{clients:,} clients x {rounds} rounds"
     return [Row(case, "profile", *spread(took), "s", None if quick else OPENS_S, at_least=False)]

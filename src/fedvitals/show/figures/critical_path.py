@@ -20,7 +20,7 @@ from fedvitals.show.figures.look import (
     rows_height,
     time_unit,
 )
-from fedvitals.show.figures.waterfall import Row, draw_rows
+from fedvitals.show.figures.waterfall import Row, drawn_rows
 from fedvitals.show.words import plural, seconds
 from fedvitals.store.table import Floats
 
@@ -92,17 +92,7 @@ def _of_round(profile: Profile, round: int) -> Figure:
         return nothing(title, "the round has no length")
     factor, unit = time_unit((end_ns - one.start_ns) / 1e9)
     note = f"the {len(rows)} longest of {plural(of, 'worker')} on it" if len(rows) < of else ""
-    found = figure(
-        f"{title}, {seconds((end_ns - one.start_ns) / 1e9)}",
-        x=f"time since the round began ({unit})",
-        y="",
-        note=note,
-        height=rows_height(len(rows)),
-        barmode="overlay",
-        bargap=0.25,
-    )
-    draw_rows(found, rows, one.start_ns, factor, unit)
-    return found
+    return drawn_rows(f"{title}, {seconds((end_ns - one.start_ns) / 1e9)}", rows, one.start_ns, factor, unit, note)
 
 
 def _chain(profile: Profile, start_ns: int, end_ns: int) -> tuple[list[Row], int]:

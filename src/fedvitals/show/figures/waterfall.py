@@ -52,8 +52,16 @@ def waterfall(profile: Profile, round: int) -> Figure:
     note = f"the {len(rows) - 1} of {of} that ended last" if len(rows) - 1 < of else ""
     until = max(stretch.end_ns for row in rows for stretch in row.stretches)
     factor, unit = time_unit((until - one.start_ns) / 1e9)
+    title = f"Round {round}: {seconds((end_ns - one.start_ns) / 1e9)}, who worked when"
+    found = drawn_rows(title, rows, one.start_ns, factor, unit, note)
+    found.add_vline(x=(end_ns - one.start_ns) / 1e9 * factor, line={"width": 1, "dash": "dot", "color": EDGE})
+    return found
+
+
+def drawn_rows(title: str, rows: list[Row], origin_ns: int, factor: float, unit: str, note: str) -> Figure:
+    """Rows of a round, over its time."""
     found = figure(
-        f"Round {round}: {seconds((end_ns - one.start_ns) / 1e9)}, who worked when",
+        title,
         x=f"time since the round began ({unit})",
         y="",
         note=note,
@@ -61,12 +69,11 @@ def waterfall(profile: Profile, round: int) -> Figure:
         barmode="overlay",
         bargap=0.25,
     )
-    draw_rows(found, rows, one.start_ns, factor, unit)
-    found.add_vline(x=(end_ns - one.start_ns) / 1e9 * factor, line={"width": 1, "dash": "dot", "color": EDGE})
+    _draw_rows(found, rows, origin_ns, factor, unit)
     return found
 
 
-def draw_rows(found: Figure, rows: list[Row], origin_ns: int, factor: float, unit: str) -> None:
+def _draw_rows(found: Figure, rows: list[Row], origin_ns: int, factor: float, unit: str) -> None:
     """A bar a stretch, in the colour of its phase; and a remark at the end of its row."""
     labels = distinct([row.label for row in rows])
     found.update_yaxes(row_axis(labels))
