@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -41,8 +41,9 @@ class Told:
     def resources(self) -> list[ResourceSample]:
         return self._samples
 
-    def iterate_participations(self) -> Iterator[Participation]:
-        yield Participation("a", 0, 0, 0, None, None, "used", None, None, None, 0, 9, metrics=self._metrics)
+    def participation_columns(self) -> dict[str, np.ndarray]:
+        one = Participation("a", 0, 0, 0, None, None, "used", None, None, None, 0, 9, metrics=self._metrics)
+        return {name: np.array([value], dtype=object) for name, value in one._asdict().items()}
 
 
 def profile_of(told: Told) -> MemoryProfile:

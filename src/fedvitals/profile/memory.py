@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
+
 from fedvitals.store.protocol import RunReader
-from fedvitals.vocabulary import Participation, ResourceSample, Span
+from fedvitals.vocabulary import ResourceSample, Span
 
 TENSORS, ALLOCATIONS = "fl.tensors", "fl.allocations"
 MOST_POINTS = 2_000
@@ -132,7 +134,7 @@ def memory_profile(reader: RunReader, *, top: int = 10) -> MemoryProfile:
     """All that the run tells of memory."""
     run, spans, samples = reader.run(), reader.spans(), reader.resources()
     stretches = [one for span in spans if (one := _of_span(span)) is not None]
-    sessions = [one for each in reader.iterate_participations() if (one := _of_participation(each)) is not None]
+    sessions = list(_sessions(reader.participation_columns()))
     points = _points([one for one in samples if one.device is None])
     health = run.health.get("memory")
     health = health if isinstance(health, Mapping) else {}
@@ -168,18 +170,15 @@ def _of_span(span: Span) -> Measured | None:
     )
 
 
-def _of_participation(one: Participation) -> Measured | None:
-    if one.metrics is None or '"rss_bytes"' not in one.metrics:
-        return None
-    return _measured(
-        _object(one.metrics),
-        name="client",
-        round=one.round,
-        client=one.client,
-        attempt=one.attempt,
-        start_ns=one.start_ns,
-        end_ns=one.end_ns,
-    )
+def _sessions(columns: Mapping[str, NDArray[Any]]) -> Iterator[Measured]:
+    """Whole participations: by column, because most tell nothing."""
+    wanted = ("round", "client", "attempt", "start_ns", "end_ns")
+    for row, metrics in enumerate(columns["metrics"].tolist()):
+        if metrics is not None and '"rss_bytes"' in metrics:
+            values = {name: columns[name][row : row + 1].tolist()[0] for name in wanted}
+            one = _measured(_object(metrics), name="client", **values)
+            if one is not None:
+                yield one
 
 
 def _measured(told: Mapping[str, Any], **where: Any) -> Measured | None:

@@ -10,6 +10,7 @@ from fedvitals.show.cli.options import add_dir, add_json, add_run, opened, posit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fedvitals.profile.memory import MemoryProfile
     from fedvitals.profile.profile import Profile
     from fedvitals.profile.whatif.prediction import Verified
     from fedvitals.profile.whatif.registry import WhatIf
@@ -62,24 +63,27 @@ def _accuracy(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     from fedvitals.profile.learning import reached
+    from fedvitals.profile.memory import memory_profile
     from fedvitals.profile.profile import profile_of
     from fedvitals.profile.whatif.registry import what_if
     from fedvitals.show.cli.terminal import print_json
+    from fedvitals.show.memories import memory_document
     from fedvitals.show.profiles import profile_document
 
     with opened(args) as reader:
-        profile = profile_of(reader)
+        profile, memory = profile_of(reader), memory_profile(reader)
     known = what_if(profile)
     if args.json:
         verified = _verified(profile, known, args)
         targets = [reached(profile.timeline, profile.evaluations, target) for target in args.target]
-        print_json(profile_document(profile, known.predictions, targets, known.declined, verified))
+        document = profile_document(profile, known.predictions, targets, known.declined, verified)
+        print_json({**document, "memory": memory_document(memory)})
         return 0
     if args.verify is not None:
         from fedvitals.show.cli.verifying import job_of
 
         job_of(profile)  # refuses before anything is said
-    _print(profile, args)
+    _print(profile, memory, args)
     _print_changes(known, _verified(profile, known, args))
     return 0
 
@@ -93,9 +97,9 @@ def _verified(profile: Profile, known: WhatIf, args: argparse.Namespace) -> list
     return verify(profile, known.predictions, args.verify, settings_of(args))
 
 
-def _print(profile: Profile, args: argparse.Namespace) -> None:
+def _print(profile: Profile, memory: MemoryProfile, args: argparse.Namespace) -> None:
     from fedvitals.profile.learning import reached
-    from fedvitals.show import profiles
+    from fedvitals.show import memories, profiles
     from fedvitals.show.cli.terminal import print_lines, print_table
     from fedvitals.show.words import plural, safe, seconds
 
@@ -110,6 +114,8 @@ def _print(profile: Profile, args: argparse.Namespace) -> None:
         ("target", profiles.reached_line(one, reached(profile.timeline, profile.evaluations, one)))
         for one in args.target
     ]
+    skipped = memories.skipped_line(memory)
+    lines += memories.memory_lines(memory) + ([("", skipped)] if skipped else [])
     lines += [("note", safe(note)) for note in profile.notes]
     print_lines(lines)
     most = None if args.all else profiles.MOST_CLIENTS
@@ -118,6 +124,7 @@ def _print(profile: Profile, args: argparse.Namespace) -> None:
         profiles.clients_table(profile.clients, most),
         profiles.rounds_table(profile.rounds, most),
         profiles.bytes_table(profile),
+        *memories.memory_tables(memory),
     ]
     for table in tables:
         if table.rows:
