@@ -174,3 +174,19 @@ def test_an_empty_run_predicts_nothing(tmp_path: Path, capsys: Capture) -> None:
         assert reader.rounds() == []
     assert main(["profile", "last", "--json"]) == 0
     assert _json(capsys)["what_if"] == []
+
+
+def test_codecs_are_tried_on_kept_updates(tmp_path: Path, capsys: Capture) -> None:
+    """Real bytes of the updates of the run; without updates, or with no such codec, the command says what is missing."""
+    _run(tmp_path, capsys, "[observe]\nkeep_updates = true\n")
+    assert main(["profile", "last", "--codec", "identity", "--json"]) == 0
+    (found,) = _json(capsys)["codecs"]
+    assert (found["codec"], found["updates"]) == ("identity", 30)
+    assert found["raw_bytes"] < found["wire_bytes"] < found["raw_bytes"] + 400
+    assert main(["profile", "last", "--codec", "identity"]) == 0
+    assert "what codecs would have sent" in capsys.readouterr().out
+    assert main(["profile", "last", "--codec", "idntity"]) == 2
+    assert "did you mean 'identity'" in capsys.readouterr().err
+    _run(tmp_path, capsys, "")
+    assert main(["profile", "last", "--codec", "identity"]) == 2
+    assert "keep_updates" in capsys.readouterr().err

@@ -44,6 +44,18 @@ class Communication:
     layers: tuple[LayerBytes, ...]  # of the layout that is used most
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What one codec makes of the updates."""
+
+    codec: str
+    updates: int  # that were tried
+    raw_bytes: float  # an update, on average
+    wire_bytes: float
+    ratio: float
+    bytes_per_s: float  # of raw update, encoding
+
+
 def communication(timeline: Timeline, layouts: Sequence[Layout]) -> Communication:
     table, count = timeline.participations, len(timeline.clients)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fedvitals.profile.clients import ClientProfile
-from fedvitals.profile.communication import Way
+from fedvitals.profile.communication import Encoded, Way
 from fedvitals.profile.learning import Reached
 from fedvitals.profile.profile import Profile
 from fedvitals.profile.rounds import RoundProfile
@@ -154,6 +154,22 @@ def _way_row(name: str, way: Way) -> tuple[str, ...]:
         seconds(way.seconds),
         f"{size(way.bytes_per_s)}/s" if way.bytes_per_s is not None else NOTHING,
     )
+
+
+def codecs_table(codecs: Sequence[Encoded]) -> Table:
+    rows = tuple(
+        (
+            safe(one.codec, 60),
+            str(one.updates),
+            size(one.raw_bytes),
+            size(one.wire_bytes),
+            f"{one.ratio:.2f}x",
+            f"{size(one.bytes_per_s)}/s",
+        )
+        for one in codecs
+    )
+    columns = ("codec", "updates", "uncompressed", "sent", "ratio", "encoding")
+    return Table("what codecs would have sent, an update", columns, rows, frozenset({"codec"}))
 
 
 def predictions_table(predictions: Sequence[Prediction]) -> Table:

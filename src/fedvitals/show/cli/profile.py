@@ -10,10 +10,12 @@ from fedvitals.show.cli.options import add_dir, add_json, add_run, opened, posit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fedvitals.profile.communication import Encoded
     from fedvitals.profile.memory import MemoryProfile
     from fedvitals.profile.profile import Profile
     from fedvitals.profile.whatif.prediction import Verified
     from fedvitals.profile.whatif.registry import WhatIf
+    from fedvitals.store.protocol import RunReader
 
 name = "profile"
 summary = "where a run's time, memory and bytes went; the bottleneck; what-if"
@@ -22,6 +24,7 @@ examples = (
     "fedvitals profile last --target 0.9",
     "fedvitals profile last --all",
     "fedvitals profile last --verify      # runs the job with the 3 best changes",
+    "fedvitals profile last --codec identity  # needs updates that were kept",
     "fedvitals profile last --json | jq .breakdown_s",
 )
 BEST = 3
@@ -36,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="rounds, time and bytes until the global model was this good; may be given again",
+    )
+    parser.add_argument(
+        "--codec",
+        metavar="SPEC",
+        action="append",
+        default=[],
+        help="what this codec would have sent, where updates were kept; may be given again",
     )
     parser.add_argument("--all", action="store_true", help="every client and round, not only the longest")
     parser.add_argument(
@@ -62,6 +72,8 @@ def _accuracy(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
     from fedvitals.profile.learning import reached
     from fedvitals.profile.memory import memory_profile
     from fedvitals.profile.profile import profile_of
@@ -72,20 +84,29 @@ def run(args: argparse.Namespace) -> int:
 
     with opened(args) as reader:
         profile, memory = profile_of(reader), memory_profile(reader)
+        codecs = _encoded(reader, args.codec)
     known = what_if(profile)
     if args.json:
         verified = _verified(profile, known, args)
         targets = [reached(profile.timeline, profile.evaluations, target) for target in args.target]
         document = profile_document(profile, known.predictions, targets, known.declined, verified)
-        print_json({**document, "memory": memory_document(memory)})
+        print_json({**document, "memory": memory_document(memory), "codecs": [asdict(one) for one in codecs]})
         return 0
     if args.verify is not None:
         from fedvitals.show.cli.verifying import job_of
 
         job_of(profile)  # refuses before anything is said
-    _print(profile, memory, args)
+    _print(profile, memory, codecs, args)
     _print_changes(known, _verified(profile, known, args))
     return 0
+
+
+def _encoded(reader: RunReader, specs: Sequence[str]) -> list[Encoded]:
+    if not specs:
+        return []
+    from fedvitals.show.cli.encoding import encoded
+
+    return encoded(reader, specs)
 
 
 def _verified(profile: Profile, known: WhatIf, args: argparse.Namespace) -> list[Verified] | None:
@@ -97,7 +118,7 @@ def _verified(profile: Profile, known: WhatIf, args: argparse.Namespace) -> list
     return verify(profile, known.predictions, args.verify, settings_of(args))
 
 
-def _print(profile: Profile, memory: MemoryProfile, args: argparse.Namespace) -> None:
+def _print(profile: Profile, memory: MemoryProfile, codecs: Sequence[Encoded], args: argparse.Namespace) -> None:
     from fedvitals.profile.learning import reached
     from fedvitals.show import memories, profiles
     from fedvitals.show.cli.terminal import print_lines, print_table
@@ -124,6 +145,7 @@ def _print(profile: Profile, memory: MemoryProfile, args: argparse.Namespace) ->
         profiles.clients_table(profile.clients, most),
         profiles.rounds_table(profile.rounds, most),
         profiles.bytes_table(profile),
+        profiles.codecs_table(codecs),
         *memories.memory_tables(memory),
     ]
     for table in tables:

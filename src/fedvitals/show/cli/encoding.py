@@ -1,0 +1,49 @@
+"""What codecs would have sent: kept updates, encoded again. Part of `fedvitals profile`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fedvitals.errors import FedvitalsError, StoreError
+from fedvitals.profile.communication import Encoded
+from fedvitals.store.protocol import RunReader
+from fedvitals.vocabulary import Blob
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_UPDATES = 32  # evenly taken of all that were kept
+KEEP = "record with observe.keep_updates = true, or FEDVITALS_KEEP_UPDATES=1"
+
+
+def encoded(reader: RunReader, specs: Sequence[str]) -> list[Encoded]:
+    """For each codec; FedvitalsError where no updates were kept, or a codec is none."""
+    from fedvitals.codecs import parse
+
+    codecs = [(spec, parse(spec)) for spec in specs]
+    kept = [one for one in reader.blobs() if one.kind == "update"]
+    if not kept:
+        raise FedvitalsError(f"--codec: run {reader.run().id} has no updates to encode again; {KEEP}")
+    updates = [_tensors(reader, one) for one in kept[:: -(-len(kept) // MOST_UPDATES)]]
+    raw = sum(tensor.nbytes for update in updates for tensor in update.values())
+    found = []
+    for spec, codec in codecs:
+        began = time.perf_counter()
+        sent = sum(len(codec.encode(update)) for update in updates)
+        took = max(time.perf_counter() - began, 1e-9)
+        count = len(updates)
+        found.append(Encoded(spec, count, raw / count, sent / count, raw / max(sent, 1), raw / took))
+    return found
+
+
+def _tensors(reader: RunReader, blob: Blob) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors: dict[str, Tensor] = load(reader.blob(blob.name))
+        return tensors
+    except SafetensorError as error:
+        raise StoreError(f"the update {blob.name[:12]} is damaged ({error}): restore the run from a copy") from error
