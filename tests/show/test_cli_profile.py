@@ -177,7 +177,7 @@ def test_an_empty_run_predicts_nothing(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_codecs_are_tried_on_kept_updates(tmp_path: Path, capsys: Capture) -> None:
-    """Real bytes of the updates of the run; without updates, or with no such codec, the command says what is missing."""
+    """Real bytes of the updates of the run; without updates, or with no such codec, it says what is missing."""
     _run(tmp_path, capsys, "[observe]\nkeep_updates = true\n")
     assert main(["profile", "last", "--codec", "identity", "--json"]) == 0
     (found,) = _json(capsys)["codecs"]
