@@ -151,7 +151,7 @@ def _texts(values: NDArray[Any], kind: str) -> NDArray[np.str_]:
 
 
 def _or_missing(values: Floats) -> Ints:
-    return np.where(np.isnan(values), -1, values).astype(np.int64)
+    return np.where(np.isnan(values), -1, np.clip(values, -(2.0**62), 2.0**62)).astype(np.int64)
 
 
 def _skew(metrics: str | None) -> float:

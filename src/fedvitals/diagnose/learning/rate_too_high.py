@@ -63,6 +63,7 @@ RISEN = 1.2  # the second half of a participation over its loss on receipt
 NOT_LEARNT = 0.8  # of the loss that the run began with
 MANY_ROUNDS = 0.2  # share of the rounds, at least two, in which most clients' losses must rise
 MOST_ROUNDS = 0.5  # the same where the model learns all the same
+LAST = 3  # evaluations that say how it ended
 HALVED, NEAR_BEST = 0.5, 1.1  # of the first loss, and of the least: such a model learns
 LOOKS = "trains as with a learning rate far too high"  # said of clients that only the scorer finds
 ADVICE = (
@@ -200,10 +201,12 @@ def _learns_all_the_same(chart: Chart) -> bool:
     """The loss has been halved at least and is about the best it ever was: small batches alone make losses rise and
     fall inside a participation."""
     try:
-        values = learning_curve(chart, 3).finite.values
+        values = learning_curve(chart, LAST).finite.values
     except CannotSee:
         return False
-    last = float(np.median(values[-3:])) if len(values) > 3 else np.inf
+    if len(values) <= LAST:
+        return False
+    last = float(np.median(values[-LAST:]))
     return last < HALVED * float(values[0]) and last < NEAR_BEST * float(values.min())
 
 
