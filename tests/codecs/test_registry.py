@@ -153,4 +153,4 @@ def test_an_id_belongs_to_one_codec() -> None:
         codecs.register("identity", lambda argument: Identity())
     with pytest.raises(CodecError, match="letters"):
         codecs.register("a|b", lambda argument: Identity())
-    assert codecs.names() == ["coarse", "deflate", "identity"]
+    assert codecs.names() == ["bf16", "coarse", "deflate", "fp16", "identity", "quantize"]

@@ -75,7 +75,8 @@ def test_json_has_every_prediction(tmp_path: Path, capsys: Capture) -> None:
     assert [one["predicted_s"] for one in found] == sorted(one["predicted_s"] for one in found)
     by_kind = {one["kind"]: one for one in found}
     assert by_kind["drop"]["job"]["train.exclude"]
-    assert by_kind["compress"]["unverified"] is not None
+    assert by_kind["compress"]["job"]["codec.up"].startswith("quantize:")
+    assert by_kind["async"]["unverified"] is not None
     assert [one["kind"] for one in document["not_predicted"]] == ["bf16"]
 
 

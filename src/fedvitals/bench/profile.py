@@ -94,6 +94,7 @@ class Judged:
     client_right: bool | None  # None: the fault has no client of its own
     accused: str | None
     unexplained: float
+    grows: bool = False  # memory is said to
 
 
 def _judged(case: Case) -> Judged:
@@ -102,15 +103,15 @@ def _judged(case: Case) -> Judged:
         train(case.job(), settings=settings)
         with closing(open_store(settings).open("last")) as reader:
             profile = profile_of(reader)
-            grows = bool(diagnose(reader, select=[GROWTH]).findings) if case.fault == LEAK else False
+            grows = bool(diagnose(reader, select=[GROWTH]).findings)
     found = profile.bottleneck
     accused = found.client if found is not None else None
     if case.fault == LEAK:
-        return Judged(case, grows, None, accused, profile.unexplained_ratio)
+        return Judged(case, grows, None, accused, profile.unexplained_ratio, grows)
     right = case.fault is not None and found is not None and found.phase == PHASE[case.fault]
     own = str(case.number % 12)
     client_right = None if case.fault in (None, "slow-aggregation") else accused == own
-    return Judged(case, right, client_right, accused, profile.unexplained_ratio)
+    return Judged(case, right, client_right, accused, profile.unexplained_ratio, grows)
 
 
 def _found(faulty: Sequence[Judged], quick: bool) -> list[Row]:
@@ -126,9 +127,11 @@ def _found(faulty: Sequence[Judged], quick: bool) -> list[Row]:
 
 
 def _accused(even: Sequence[Judged], quick: bool) -> list[Row]:
-    names = [one.accused is not None for one in even]
-    row = _share(f"even ({len(even)} runs)", "a client named", names, None if quick else 0.0, at_least=False)
-    return [row]
+    case, goal = f"even ({len(even)} runs)", None if quick else 0.0
+    return [
+        _share(case, "a client named", [one.accused is not None for one in even], goal, at_least=False),
+        _share(case, "memory said to grow", [one.grows for one in even], goal, at_least=False),
+    ]
 
 
 def _share(case: str, measure: str, right: Sequence[bool], goal: float | None, *, at_least: bool = True) -> Row:

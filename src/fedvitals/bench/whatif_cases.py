@@ -84,7 +84,7 @@ def deadline(share: float) -> Change:
 
 
 def compress(fold: int) -> Change:
-    """With a codec of our own: the engine has none yet."""
+    """With a codec of our own, which thins by just so much."""
     return Change(
         f"compress {fold}-fold", lambda model: compressed(model, float(fold)), {"codec.up": f"{THINNED}:{fold}"}
     )

@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedvitals.codecs.chain import Chain
+from fedvitals.codecs.halved import FORMATS, Halved
 from fedvitals.codecs.identity import Identity
 from fedvitals.codecs.protocol import Codec
+from fedvitals.codecs.quantize import Quantize
 from fedvitals.errors import CodecError, nearest
 
 Maker = Callable[[str | None], Codec]  # from the text after the colon, None without one
 
 MAX_SPEC_LENGTH = 1000
 PLANNED = (
-    "fp16",
-    "bf16",
-    "quantize",
     "qsgd",
     "topk",
     "randomk",
@@ -88,10 +87,24 @@ def _made(id: str, argument: str | None) -> Codec:
     raise CodecError(f"there is no codec {id!r}{nearest(id, names())}")
 
 
-def _identity(argument: str | None) -> Codec:
-    if argument is not None:
-        raise CodecError(f"codec 'identity' takes no argument, found {argument!r}")
-    return Identity()
+def _plain(id: str, codec: Codec) -> None:
+    """Register a codec that takes no argument."""
+
+    def make(argument: str | None) -> Codec:
+        if argument is not None:
+            raise CodecError(f"codec {id!r} takes no argument, found {argument!r}")
+        return codec
+
+    register(id, make)
 
 
-register("identity", _identity)
+def _quantize(argument: str | None) -> Codec:
+    if argument is None or not (argument.isascii() and argument.isdigit() and len(argument) <= 2):
+        raise CodecError(f"codec 'quantize' takes a number of bits, as in 'quantize:8'; found {argument!r}")
+    return Quantize(int(argument))
+
+
+_plain("identity", Identity())
+for _format in FORMATS:
+    _plain(_format, Halved(_format))
+register("quantize", _quantize)

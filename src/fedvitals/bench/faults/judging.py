@@ -27,6 +27,7 @@ from fedvitals.vocabulary import Finding, Grade, Severity
 OURS = "fedvitals"
 SUSPECTS = "fedvitals, suspects too"
 PAIRS = "FL606"
+LEAK, GROWTH = "memory-leak", "FL801"  # the other detectors keep every update: memory grows in each of these runs
 DESCRIBING = frozenset({"FL501", "FL502", "FL503", "FL504", "FL505"})  # tell whose data differs, or who suffers by it
 ACCUSED, SUSPECTED = "accused", "suspected"
 Score = list[int]  # right, of how many
@@ -83,7 +84,8 @@ def judged(cell: Cell, version: str, rules: Sequence[Rule] = RULES) -> Line:
         others = {**watching[0].verdicts(), tutorials.NAME: tutorials.named_by_round(run.chart)}
     began = time.perf_counter()
     rounds = [number for number, _ in run.chart.cohorts]
-    findings = {number: examine(run.chart.until(number), rules).findings for number in rounds}
+    looking = [rule for rule in rules if cell.fault == LEAK or rule.code != GROWTH]
+    findings = {number: examine(run.chart.until(number), looking).findings for number in rounds}
     looking_s = time.perf_counter() - began
     last = findings[rounds[-1]] if rounds else ()
     sure = {number: held_responsible(some, run.bad, (ACCUSED,)) for number, some in findings.items()}

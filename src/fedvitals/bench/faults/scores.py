@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedvitals.bench.faults.judging import OURS, Line
+from fedvitals.bench.faults.judging import GROWTH, OURS, Line
 from fedvitals.faults.registry import BY_KIND
 
 Z95 = 1.96
@@ -130,7 +130,8 @@ def runs_naming_ever(lines: Sequence[Line], way: str = OURS) -> Share:
 
 def runs_by_rule(lines: Sequence[Line], what: str) -> dict[str, Share]:
     """Code -> clean runs in which it is among what is `accusing` or `suspecting` at the end, findings about the run as
-    a whole included."""
+    a whole included. That memory grows is the doing of the other detectors: lines that were judged before that rule
+    was left out still have it."""
     runs = [line for line in lines if line.cell.clean]
-    codes = Counter(code for line in runs for code in getattr(line, what))
+    codes = Counter(code for line in runs for code in getattr(line, what) if code != GROWTH)
     return {code: Share(count, len(runs)) for code, count in sorted(codes.items())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from fedvitals.vocabulary import CLIENT_PHASES
 
 KIND = "compress"
 UP, DOWN = CLIENT_PHASES.index("upload"), CLIENT_PHASES.index("download")
-FOLDS = (4.0, 16.0)  # 8-bit numbers; a few of the values
-NO_CODEC = "the engine has no codec but identity yet"
+CODECS = {2.0: "fp16", 4.0: "quantize:8", 16.0: "quantize:2"}  # of the engine, by what they come to for float32
+FOLDS = (4.0, 16.0)
+NO_CODEC = "the engine has no codec of just this size"
+SLOW_BY_SIZE = "on the real clock a slow link is imitated by the size of the update before it is encoded"
 
 
 def changes(model: Model) -> Iterator[Prediction | Declined]:
@@ -47,8 +50,17 @@ def compressed(model: Model, fold: float, *, down: bool = False) -> Prediction |
         f"compress {what} {fold:g}-fold",
         less_by(model, Change(seconds=model.seconds(more_s=-less_s))),
         assumes,
-        unverified=NO_CODEC,
+        **_making(model, fold, down),
     )
+
+
+def _making(model: Model, fold: float, down: bool) -> dict[str, Any]:
+    """The codec that does it, or why none can."""
+    codec = CODECS.get(fold)
+    if codec is None:
+        return {"unverified": NO_CODEC}
+    job = {"codec.up": codec} | ({"codec.down": codec} if down else {})
+    return {"job": job} if model.told.virtual else {"job": job, "unverified": SLOW_BY_SIZE}
 
 
 def _about_transfers(model: Model) -> str:
