@@ -64,7 +64,7 @@ class Quantize:
         return bound
 
     def _step(self, low: float, high: float) -> float:
-        return (high - low) / (2**self.bits - 1)
+        return (high - low) / ((1 << self.bits) - 1)
 
     def _payload(self, name: str, tensor: Tensor) -> bytes:
         if not tensor.is_floating_point():
