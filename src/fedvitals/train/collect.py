@@ -148,8 +148,8 @@ class Collector:
 
     def _take(self, trained: Trained) -> None:
         """Clients that finished: those whose fault needs the others wait, the rest go on."""
-        injector = self._training.injector
-        waits = [injector.needs_cohort(work.name, work.round) for work in trained.works]
+        injector, faulty = self._training.injector, bool(self._training.job.faults)
+        waits = [faulty and injector.needs_cohort(work.name, work.round) for work in trained.works]
         if any(waits):
             self._held += [part(trained, [i]) for i, wait in enumerate(waits) if wait]
             rest = [i for i, wait in enumerate(waits) if not wait]

@@ -209,6 +209,11 @@ class Slowed(NamedTuple):
     more_s: float  # to wait for, in earnest
 
 
+def is_slow(work: LocalWork) -> bool:
+    """Whether its device, disk or link is slower than it would be."""
+    return max(work.compute_factor, work.load_factor, work.link_factor) > 1.0
+
+
 def slowed(work: LocalWork, train_s: float, load_s: float, size_bytes: int) -> Slowed:
     """Of measured seconds, and an update of so many bytes."""
     more_train = max(work.compute_factor - 1.0, 0.0) * train_s

@@ -20,7 +20,7 @@ from fedvitals.faults.work import LocalWork
 from fedvitals.train.batched import batched_model
 from fedvitals.train.batched.schedule import Schedule, Step, most_steps_first
 from fedvitals.train.federation import Federation
-from fedvitals.train.local import LocalTrainer, leak, slowed
+from fedvitals.train.local import LocalTrainer, is_slow, leak, slowed
 from fedvitals.train.sections import TrainSpec
 from fedvitals.train.sgd import LocalSGD
 from fedvitals.train.trained import Failed, SampledStep, Trained
@@ -93,37 +93,36 @@ class BatchTrainer:
         chunk: int,
     ) -> Trained:
         updates, losses = batch.weights - batch.received, batch.losses.t().contiguous().numpy()
-        elapsed = (time.perf_counter_ns() - start_ns) / 1e9
         share = schedule.steps / max(int(schedule.steps.sum()), 1)
-        size = updates[0].nbytes
-        times = [slowed(work, elapsed * part, 0.0, size) for work, part in zip(works, share, strict=True)]
-        end_ns = time.perf_counter_ns()
-        self._suffer(works, max(one.more_s for one in times))
+        slow = {place: work for place, work in enumerate(works) if is_slow(work)}
+        for work in works:
+            leak(work)
+        peak, end_ns = peak_rss_bytes(), time.perf_counter_ns()
+        train_s, load_s, upload_s = (end_ns - start_ns) / 1e9 * share, np.zeros(len(works)), np.zeros(len(works))
+        ends = [end_ns] * len(works)
+        for place, work in slow.items():
+            took = slowed(work, float(train_s[place]), 0.0, updates[place].nbytes)
+            train_s[place], load_s[place], upload_s[place] = took.train_s, took.load_s, took.upload_s
+            ends[place] = end_ns + round(took.more_s * 1e9)
+        if slow:  # devices are slow side by side
+            time.sleep((max(ends) - end_ns) / 1e9)
         return Trained(
             works=tuple(works),
             updates=updates,
             losses=losses,
             steps=schedule.steps,
             samples=np.array(counts),
-            train_s=np.array([one.train_s for one in times]),
-            load_s=np.array([one.load_s for one in times]),
-            upload_s=np.array([one.upload_s for one in times]),
+            train_s=train_s,
+            load_s=load_s,
+            upload_s=upload_s,
             start_ns=[start_ns] * len(works),
-            end_ns=[end_ns + round(one.more_s * 1e9) for one in times],
+            end_ns=ends,
             sampled=tuple(batch.sampled),
-            peak_memory_bytes=peak_rss_bytes(),
+            peak_memory_bytes=peak,
             attributed=True,
             chunk=chunk,
             slots=range(len(works)),
         )
-
-    @staticmethod
-    def _suffer(works: Sequence[LocalWork], longest_s: float) -> None:
-        """Slow devices are slow side by side; each leaks for itself."""
-        if longest_s > 0:
-            time.sleep(longest_s)
-        for work in works:
-            leak(work)
 
     def _prepared_once(self) -> Tensor | None:
         """All rows as the model takes them, where they take little memory; else each batch is prepared by itself."""
