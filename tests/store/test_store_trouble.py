@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,12 +29,21 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
 import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 sys.path.insert(0, sys.argv[2])
 import test_store_trouble
-test_store_trouble.fill(Path(sys.argv[1]))
+assert test_store_trouble.wrong(test_store_trouble.fill(Path(sys.argv[1]))) == []
 """
 
 
-def fill(folder: Path) -> None:
-    """Write until the disk is full, and see that nothing but one message comes of it."""
+class Filled(NamedTuple):
+    """What came of writing until the disk was full."""
+
+    told: list[str]
+    put: int  # before it was; one more was tried afterwards
+    dropped: int
+    kept: list[int]  # attempts that can be read
+
+
+def fill(folder: Path) -> Filled:
+    """Write until the disk is full, and once more."""
     told: list[str] = []
     writer = BackgroundWriter(SQLiteStore(folder).create(RUN), queue_bytes=64 << 20, on_trouble=told.append)
     writer.put([made_up.layout(10)], 1)
@@ -45,13 +55,22 @@ def fill(folder: Path) -> None:
         put += 1
     assert not writer.put([participation("a", put)], 100)
     assert writer.close(60)
-    assert len(told) == 1, told
-    assert "run.db" in told[0]
-    assert writer.dropped["Participation"] >= 2
     with closing(SQLiteStore(folder).open("last")) as reader:
         kept = [one.attempt for one in reader.participations()]
-        assert kept == list(range(len(kept)))
-        assert len(kept) == put + 1 - writer.dropped["Participation"] > 0
+    return Filled(told, put, writer.dropped["Participation"], kept)
+
+
+def wrong(filled: Filled) -> list[str]:
+    """What should not be: one message names the file, what was written before can be read, the rest is counted."""
+    kept = len(filled.kept)
+    right = {
+        f"one message: {filled.told}": len(filled.told) == 1,
+        f"it names the file: {filled.told}": "run.db" in filled.told[0],
+        f"what was lost is counted: {filled.dropped}": filled.dropped >= 2,
+        f"what was kept is in order: {filled.kept}": filled.kept == list(range(kept)),
+        f"all is kept or counted: {kept} of {filled.put + 1}": kept == filled.put + 1 - filled.dropped > 0,
+    }
+    return [what for what, so in right.items() if not so]
 
 
 @pytest.fixture
@@ -68,7 +87,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_stops_the_recording(small_disk: Path) -> None:
     """On a full disk recording stops with one message; what was written before can be read."""
-    fill(small_disk)
+    assert wrong(fill(small_disk)) == []
 
 
 def test_a_file_that_may_not_grow_stops_the_recording(tmp_path: Path) -> None:

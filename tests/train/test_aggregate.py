@@ -84,9 +84,8 @@ def test_each_value_stays_between_the_clients_values(name: str, cohort: tuple[Te
 @given(cohort=cohorts())
 def test_the_median_is_numpys(cohort: tuple[Tensor, Tensor]) -> None:
     """The median agrees with an independent implementation, for odd and even cohorts."""
-    np.testing.assert_allclose(
-        first_step("median", cohort[0]), np.median(cohort[0].double(), axis=0), rtol=1e-6, atol=1e-38
-    )
+    expected = np.median(cohort[0].double(), axis=0).astype(np.float32)  # as near as the step itself can come
+    np.testing.assert_allclose(first_step("median", cohort[0]), expected, rtol=1e-6)
 
 
 def test_the_trimmed_mean_leaves_out_a_tenth_on_each_side() -> None:

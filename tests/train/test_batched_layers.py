@@ -44,12 +44,11 @@ def _alone(flat: FlatModel, weights: Tensor, x: Tensor, y: Tensor) -> tuple[Tens
     return loss.detach(), flat.gradient.clone()
 
 
-def _agree(module: nn.Module, x: Tensor, y: Tensor, filled: Tensor, how: str, seed: int) -> None:
-    """Every client's loss and gradient in the batch are those it has alone."""
+def _agreed(module: nn.Module, x: Tensor, y: Tensor, filled: Tensor, seed: int) -> str:
+    """How the batch was computed, once every client's loss and gradient in it are found to be those it has alone."""
     flat = FlatModel(module)
     generator = torch.Generator().manual_seed(seed)
     batched = batched_model(flat, x[0, 0])
-    assert batched.how == how
     weights = flat.weights + 0.1 * torch.randn(len(x), flat.size, generator=generator)
     gradient = torch.full_like(weights, 9.0)  # whatever was there before must be overwritten
     with torch.no_grad():
@@ -64,6 +63,7 @@ def _agree(module: nn.Module, x: Tensor, y: Tensor, filled: Tensor, how: str, se
         loss, expected = _alone(flat, weights[client], x[client, :count], y[client, :count])
         torch.testing.assert_close(losses[client], loss, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(gradient[client], expected, rtol=1e-4, atol=1e-6)
+    return batched.how
 
 
 @st.composite
@@ -92,7 +92,7 @@ def test_chains_by_hand_are_autograd(module: nn.Sequential, clients: int, rows: 
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(clients, rows, 2, 3, generator=generator)
     y = torch.randint(0, 3, (clients, rows), generator=generator)
-    _agree(module, x, y, _filled(clients, rows, generator), "hand-batched layers", seed)
+    assert _agreed(module, x, y, _filled(clients, rows, generator), seed) == "hand-batched layers"
 
 
 @st.composite
@@ -125,7 +125,7 @@ def test_convolutions_by_hand_are_autograd(
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(clients, rows, *shape, generator=generator)
     y = torch.randint(0, 3, (clients, rows), generator=generator)
-    _agree(module, x, y, _filled(clients, rows, generator), "hand-batched layers", seed)
+    assert _agreed(module, x, y, _filled(clients, rows, generator), seed) == "hand-batched layers"
 
 
 def test_of_equal_neighbours_the_first_wins_as_in_torch() -> None:
@@ -154,9 +154,9 @@ def test_grus_by_hand_are_autograd(clients: int, rows: int, length: int, seed: i
     y = torch.randint(0, 3, (clients, rows), generator=generator)
     filled = _filled(clients, rows, generator)
     tokens = torch.randint(0, 5, (clients, rows, length), generator=generator)
-    _agree(TokenGRU(5, 2, 4, 3), tokens, y, filled, "hand-batched GRU", seed)
+    assert _agreed(TokenGRU(5, 2, 4, 3), tokens, y, filled, seed) == "hand-batched GRU"
     channels = torch.randn(clients, rows, length, 2, generator=generator)
-    _agree(SequenceGRU(2, 4, 3), channels, y, filled, "hand-batched GRU", seed)
+    assert _agreed(SequenceGRU(2, 4, 3), channels, y, filled, seed) == "hand-batched GRU"
 
 
 VMAPPED: list[Maker] = [
@@ -177,7 +177,7 @@ def test_other_models_by_vmap_are_autograd(make: Maker) -> None:
     generator = torch.Generator().manual_seed(5)
     x = torch.randn(3, 4, 6, generator=generator)
     y = torch.randint(0, 3, (3, 4), generator=generator)
-    _agree(make((6,), 3), x, y, torch.tensor([4, 1, 3]), "torch.func.vmap", 5)
+    assert _agreed(make((6,), 3), x, y, torch.tensor([4, 1, 3]), 5) == "torch.func.vmap"
 
 
 def test_vmap_leaves_the_module_as_it_was() -> None:
@@ -198,14 +198,14 @@ def test_one_relu_in_two_places_is_applied_twice() -> None:
     """An object that stands twice in a Sequential is two layers of the chain."""
     generator = torch.Generator().manual_seed(2)
     x, y = torch.randn(2, 3, 6, generator=generator), torch.randint(0, 3, (2, 3), generator=generator)
-    _agree(own_models.one_relu_twice((6,), 3), x, y, torch.tensor([3, 3]), "hand-batched layers", 2)
+    assert _agreed(own_models.one_relu_twice((6,), 3), x, y, torch.tensor([3, 3]), 2) == "hand-batched layers"
 
 
 def test_a_chain_that_cannot_run_goes_by_vmap() -> None:
     """A Linear over the last of several axes is no product of batches, so vmap does it."""
     generator = torch.Generator().manual_seed(2)
     x, y = torch.randn(2, 3, 4, 5, generator=generator), torch.randint(0, 3, (2, 3), generator=generator)
-    _agree(own_models.linear_over_time((4, 5), 3), x, y, torch.tensor([3, 2]), "torch.func.vmap", 2)
+    assert _agreed(own_models.linear_over_time((4, 5), 3), x, y, torch.tensor([3, 2]), 2) == "torch.func.vmap"
 
 
 @pytest.mark.parametrize(

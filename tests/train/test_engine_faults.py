@@ -173,7 +173,7 @@ def test_slowness_is_in_the_phases_of_who_is_slow(executor: str, tmp_path: Path)
     others = [found[name] for name in ("3", "4", "5")]
     usual_s = min(one.train_s or math.inf for one in others)  # a busy machine may hold up any of them
     assert (found["0"].train_s or 0) > 2 * usual_s
-    assert (found["1"].load_s or 0) > 4 * (found["1"].train_s or math.inf)  # which has what the machine held it up
+    assert (found["1"].load_s or 0) > 40 * (found["1"].train_s or math.inf)
     assert found["2"].upload_s == pytest.approx(0.02, rel=0.1)
     assert all(one.upload_s is None for name, one in found.items() if name != "2")
     assert min(one.load_s or 0 for one in others) < (found["1"].load_s or 0) / 5

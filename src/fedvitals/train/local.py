@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -155,24 +154,21 @@ class LocalTrainer:
         told = torch.stack(losses).unsqueeze(0).numpy() if losses else np.empty((1, 0), np.float32)
         own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
         train_s = (time.perf_counter_ns() - start_ns - load_ns) / 1e9
-        took = slowed(work, train_s, load_ns / 1e9, update.nbytes)
-        if took.more_s > 0:
-            time.sleep(took.more_s)
+        phases_s, more_s = slowed(work, train_s, load_ns / 1e9, update.nbytes)
+        if more_s > 0:
+            time.sleep(more_s)
         leak(work)
         peak = peak_rss_bytes()  # with what it keeps
         end_ns = time.perf_counter_ns()
-        trained_s = (
-            (end_ns - start_ns) / 1e9 - took.load_s - took.upload_s
-        )  # to the last instant, interruptions and all
+        # To the last instant: what the machine held it up after its training is nobody's phase.
+        phases_s["other"] = max((end_ns - start_ns) / 1e9 - sum(phases_s.values()), 0.0)
         return Trained(
             works=(work,),
             updates=update,
             losses=told,
             steps=np.array([len(losses)]),
             samples=np.array([own]),
-            train_s=np.array([max(trained_s, took.train_s)]),
-            load_s=np.array([took.load_s]),
-            upload_s=np.array([took.upload_s]),
+            phases_s={phase: np.array([seconds]) for phase, seconds in phases_s.items()},
             start_ns=[start_ns],
             end_ns=[end_ns],
             sampled=sampled,
@@ -200,26 +196,19 @@ class SequentialExecutor:
         """Nothing is held beyond memory."""
 
 
-class Slowed(NamedTuple):
-    """A participation's seconds as a slow device, disk or link makes them."""
-
-    train_s: float
-    load_s: float
-    upload_s: float  # what the link adds to a nominal one
-    more_s: float  # to wait for, in earnest
-
-
 def is_slow(work: LocalWork) -> bool:
     """Whether its device, disk or link is slower than it would be."""
     return max(work.compute_factor, work.load_factor, work.link_factor) > 1.0
 
 
-def slowed(work: LocalWork, train_s: float, load_s: float, size_bytes: int) -> Slowed:
-    """Of measured seconds, and an update of so many bytes."""
+def slowed(work: LocalWork, train_s: float, load_s: float, size_bytes: int) -> tuple[dict[str, float], float]:
+    """What a slow device, disk and link make of measured seconds and an update of so many bytes, by phase; and how much
+    longer that is, to be waited for in earnest."""
     more_train = max(work.compute_factor - 1.0, 0.0) * train_s
     more_load = max(work.load_factor - 1.0, 0.0) * train_s
     link = NOMINAL.upload_s(size_bytes, max(work.link_factor, 1.0)) - NOMINAL.upload_s(size_bytes)
-    return Slowed(train_s + more_train, load_s + more_load, link, more_train + more_load + link)
+    phases_s = {"train": train_s + more_train, "load": load_s + more_load, "upload": link}
+    return phases_s, more_train + more_load + link
 
 
 def leak(work: LocalWork) -> None:

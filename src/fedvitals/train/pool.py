@@ -110,7 +110,7 @@ def _add_the_way(task: Sequence[Trained], sent_ns: int) -> None:
         there = min(one.start_ns) - sent_ns if place == 0 else 0
         back = now_ns - max(one.end_ns) if place == len(task) - 1 else 0
         count = len(one.works)  # of a batch each has its share, as of its other times
-        one.wait_s = np.full(count, (there + back) / count / 1e9)
+        one.phases_s["wait"] = np.full(count, (there + back) / count / 1e9)
         one.start_ns = [start - there for start in one.start_ns]
         one.end_ns = [end + back for end in one.end_ns]
 

@@ -81,11 +81,10 @@ class RoundTimes:
         self._longest_s = max(self._longest_s, seconds)
 
     def _measured(self, trained: Trained) -> dict[str, Any]:
-        phases_s: dict[str, Any] = {"train": trained.train_s, "load": trained.load_s}
-        if trained.wait_s is not None:
-            phases_s["wait"] = trained.wait_s
-        if trained.upload_s.any():
-            phases_s["upload"] = [seconds or None for seconds in trained.upload_s.tolist()]
+        phases_s: dict[str, Any] = dict(trained.phases_s)
+        uploads = phases_s.pop("upload").tolist()
+        if any(uploads):  # who has no slow link has timed no transfer
+            phases_s["upload"] = [seconds or None for seconds in uploads]
         return {
             "start_ns": [ns - self._origin_ns for ns in trained.start_ns],
             "end_ns": [ns - self._origin_ns for ns in trained.end_ns],

@@ -30,15 +30,12 @@ class Trained:
     losses: np.ndarray  # [clients, most steps], NaN beyond a client's own
     steps: np.ndarray  # [clients]
     samples: np.ndarray  # [clients]
-    train_s: np.ndarray
-    load_s: np.ndarray
-    upload_s: np.ndarray  # what a slow link takes longer; 0 where links are not imitated
+    phases_s: dict[str, np.ndarray]  # `upload` is what a slow link adds; 0 where links are not imitated
     start_ns: Sequence[int]
     end_ns: Sequence[int]
     sampled: tuple[SampledStep, ...] = ()
     integers: tuple[Mapping[str, Tensor], ...] = ()  # a client's counted buffers, where the model has any
     peak_memory_bytes: int | list[int] = 0  # of the process that trained them; a list where there were several
-    wait_s: np.ndarray | None = None  # on the way to another process and back, and for its turn there
     attributed: bool = False  # times are shares of a batch's
     chunk: int = 0
     slots: Sequence[int] = ()
@@ -60,15 +57,12 @@ def part(trained: Trained, rows: Sequence[int]) -> Trained:
         losses=trained.losses[rows],
         steps=trained.steps[rows],
         samples=trained.samples[rows],
-        train_s=trained.train_s[rows],
-        load_s=trained.load_s[rows],
-        upload_s=trained.upload_s[rows],
+        phases_s={phase: seconds[rows] for phase, seconds in trained.phases_s.items()},
         start_ns=[trained.start_ns[i] for i in rows],
         end_ns=[trained.end_ns[i] for i in rows],
         sampled=tuple(sampled),
         integers=tuple(trained.integers[i] for i in rows) if trained.integers else (),
         peak_memory_bytes=[_peaks(trained)[i] for i in rows],
-        wait_s=None if trained.wait_s is None else trained.wait_s[rows],
         slots=[trained.slots[i] for i in rows],
     )
 
@@ -85,25 +79,16 @@ def joined(some: Sequence[Trained]) -> Trained:
         losses=np.concatenate([_widened(one.losses, most) for one in some]),
         steps=np.concatenate([one.steps for one in some]),
         samples=np.concatenate([one.samples for one in some]),
-        train_s=np.concatenate([one.train_s for one in some]),
-        load_s=np.concatenate([one.load_s for one in some]),
-        upload_s=np.concatenate([one.upload_s for one in some]),
+        phases_s={phase: np.concatenate([one.phases_s[phase] for one in some]) for phase in some[0].phases_s},
         start_ns=[ns for one in some for ns in one.start_ns],
         end_ns=[ns for one in some for ns in one.end_ns],
         sampled=_joined_samples(some, offsets.tolist()),
         integers=tuple(values for one in some for values in one.integers),
         peak_memory_bytes=[peak for one in some for peak in _peaks(one)],
-        wait_s=_waits([one.wait_s for one in some]),
         attributed=some[0].attributed,
         chunk=some[0].chunk,
         slots=[slot for one in some for slot in one.slots],
     )
-
-
-def _waits(some: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """All are of one executor: either every client waited, or none."""
-    known = [one for one in some if one is not None]
-    return np.concatenate(known) if len(known) == len(some) else None
 
 
 def _peaks(trained: Trained) -> list[int]:

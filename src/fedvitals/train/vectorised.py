@@ -98,12 +98,17 @@ class BatchTrainer:
         for work in works:
             leak(work)
         peak, end_ns = peak_rss_bytes(), time.perf_counter_ns()
-        train_s, load_s, upload_s = (end_ns - start_ns) / 1e9 * share, np.zeros(len(works)), np.zeros(len(works))
+        phases_s = {
+            "train": (end_ns - start_ns) / 1e9 * share,
+            "load": np.zeros(len(works)),
+            "upload": np.zeros(len(works)),
+        }
         ends = [end_ns] * len(works)
         for place, work in slow.items():
-            took = slowed(work, float(train_s[place]), 0.0, updates[place].nbytes)
-            train_s[place], load_s[place], upload_s[place] = took.train_s, took.load_s, took.upload_s
-            ends[place] = end_ns + round(took.more_s * 1e9)
+            took, more_s = slowed(work, float(phases_s["train"][place]), 0.0, updates[place].nbytes)
+            for phase, seconds in took.items():
+                phases_s[phase][place] = seconds
+            ends[place] = end_ns + round(more_s * 1e9)
         if slow:  # devices are slow side by side
             time.sleep((max(ends) - end_ns) / 1e9)
         return Trained(
@@ -112,9 +117,7 @@ class BatchTrainer:
             losses=losses,
             steps=schedule.steps,
             samples=np.array(counts),
-            train_s=train_s,
-            load_s=load_s,
-            upload_s=upload_s,
+            phases_s=phases_s,
             start_ns=[start_ns] * len(works),
             end_ns=ends,
             sampled=tuple(batch.sampled),
