@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from charted import Clock, diagnosed, found, looped
+import torch
+from charted import Clock, diagnosed, found, looped, model
 
 from fedvitals.diagnose.timing.spent import expected
 from fedvitals.run import Run
@@ -45,7 +46,49 @@ def test_a_straggler_is_slow_for_its_rows(tmp_path: Path) -> None:
     assert (one.clients, one.rounds) == (("6",), tuple(range(6, 16)))
     assert one.evidence["factor"] == pytest.approx(4, rel=0.4)
     assert one.evidence["factor_before"] == pytest.approx(1, rel=0.4)
-    assert one.evidence["held_up"] == 10
+    assert (one.evidence["held_up"], one.evidence["late"]) == (10, 0)
+    assert one.why.endswith("; it held up 10 rounds")
+
+
+def _with_a_deadline(late_from: int) -> Callable[[Run, Clock], None]:
+    """The same clients; the seventh is slow, and from some round on the server no longer waits for it."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        for number in range(16):
+            took = [noisy(number, client) * (4 if client == 6 else 1) for client in range(8)]
+            began, last = clock.now, "late" if number >= late_from else "used"
+            with run.round(number, model=model()) as rnd:
+                clock.go_on(max(took))
+                rnd.cohort(range(8), samples=[10 * (client + 1) for client in range(8)]).submit(
+                    updates=torch.ones(8, 43),
+                    phases_s={"train": took},
+                    outcome=["used"] * 6 + [last, "used"],
+                    attributed=0,
+                    start_ns=began,
+                    end_ns=[began + round(seconds * 1e9) for seconds in took],
+                )
+
+    return loop
+
+
+@pytest.mark.parametrize(
+    ("late_from", "held", "says", "do"),
+    [
+        (16, (16, 0), "; it held up 16 rounds", "let rounds go on without it"),
+        (10, (10, 6), "; it held up 10 rounds, and 6 ended without it", "let rounds go on without it"),
+        (0, (0, 16), "; 16 rounds ended without it", "let its work count"),
+    ],
+)
+def test_rounds_that_end_without_a_straggler_are_not_held_up_by_it(
+    tmp_path: Path, late_from: int, held: tuple[int, int], says: str, do: str
+) -> None:
+    """The finding tells those that waited from those that did not, and advises no deadline where there is one."""
+    chart = looped(tmp_path, _with_a_deadline(late_from))
+    (one,) = found(chart, "FL201")
+    assert one.clients == ("6",)
+    assert (one.evidence["held_up"], one.evidence["late"]) == held
+    assert one.why.endswith(says)
+    assert do in one.next[-1].text
 
 
 def test_more_rows_make_no_straggler(tmp_path: Path) -> None:

@@ -76,14 +76,14 @@ def _one(chart: Chart, streak: Streak, worked: Spent) -> Finding:
     transfer, total = median(worked.transfer[streak.rows]), median(worked.total[streak.rows])
     low, high = others(chart, streak, np.where(worked.finished, worked.transfer, np.nan))
     sent = median(np.nan_to_num(table.wire_bytes_up[streak.rows]) + np.nan_to_num(table.wire_bytes_down[streak.rows]))
-    held_up = held(chart, streak.rows)
+    rounds = held(chart, streak.rows)
     amount = f" for {size(sent)} ({size(sent / transfer)}/s)" if sent > 0 else ""
     return write(
         RULE,
         Severity.WARNING,
         f"client {name} spent {seconds(transfer)} of {seconds(total)} on transfers{amount}, the others "
         f"{between(low, high)}; in {len(streak.rows)} of {times(len(streak.seen), 'participation')} from round "
-        f"{int(table.round[streak.rows[0]])} on, and it held up {times(held_up, 'round')}",
+        f"{int(table.round[streak.rows[0]])} on; {rounds.words}",
         grade=Grade.ACCUSED,
         rounds=table.round[streak.rows].tolist(),
         clients=[name],
@@ -94,7 +94,8 @@ def _one(chart: Chart, streak: Streak, worked: Spent) -> Finding:
             "bytes": sent,
             "dominated": len(streak.rows),
             "participations": len(streak.seen),
-            "held_up": held_up,
+            "held_up": rounds.up,
+            "late": rounds.late,
             "chance": streak.chance,
         },
         next=[see_client(name), COMPRESS],

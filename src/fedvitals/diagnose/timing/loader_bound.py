@@ -72,14 +72,14 @@ def _one(chart: Chart, streak: Streak, part: Floats) -> Finding:
     load, compute = float(np.median(worked.load[streak.rows])), float(np.median(worked.compute[streak.rows]))
     low, high = others(chart, streak, part)
     own = float(np.median(part[streak.rows]))
-    held_up = held(chart, streak.rows)
+    rounds = held(chart, streak.rows)
     return write(
         RULE,
         Severity.WARNING,
         f"client {name} waited {seconds(load)} for its data and computed {seconds(compute)}: {share(own)} is loading, "
         f"at the others {between(low, high, share)}; in {len(streak.rows)} of "
-        f"{times(len(streak.seen), 'participation')} from round {int(table.round[streak.rows[0]])} on, and it held up "
-        f"{times(held_up, 'round')}",
+        f"{times(len(streak.seen), 'participation')} from round {int(table.round[streak.rows[0]])} on; "
+        f"{rounds.words}",
         grade=Grade.ACCUSED,
         rounds=table.round[streak.rows].tolist(),
         clients=[name],
@@ -90,7 +90,8 @@ def _one(chart: Chart, streak: Streak, part: Floats) -> Finding:
             "others": [low, high],
             "bound": len(streak.rows),
             "participations": len(streak.seen),
-            "held_up": held_up,
+            "held_up": rounds.up,
+            "late": rounds.late,
             "chance": streak.chance,
         },
         next=[DO, see_client(name)],

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import LEAST_MARKS, Streak
 from fedvitals.diagnose.robust import Numbers, median, spread, threshold
+from fedvitals.diagnose.writing import times
 from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome
 
@@ -36,6 +38,7 @@ class Spent:
     wait: Floats
     compute: Floats  # the rest: training, and where that was not timed what no phase explains
     longest: Bools  # it took the longest of its round
+    waited_for: Bools  # the longest of those that came in time: the round ended with it
 
 
 def spent(chart: Chart) -> Spent:
@@ -48,6 +51,7 @@ def spent(chart: Chart) -> Spent:
     total = np.where(finished & (total > 0), total, np.nan)
     load, wait, transfer = phases[:, LOAD], phases[:, WAIT], phases[:, TRANSFERS].sum(axis=1)
     rest = np.where(np.isfinite(table.phases_s[:, TRAIN]), explained, total) - load - wait - transfer
+    alone = np.nan_to_num(total) - wait
     return Spent(
         finished=finished & np.isfinite(total),
         total=total,
@@ -55,7 +59,8 @@ def spent(chart: Chart) -> Spent:
         transfer=transfer,
         wait=wait,
         compute=np.where(finished, np.maximum(rest, 0.0), np.nan),
-        longest=_longest(chart, np.nan_to_num(total) - wait),
+        longest=_longest(chart, alone),
+        waited_for=_longest(chart, np.where(table.outcome == Outcome.LATE.value, 0.0, alone)),
     )
 
 
@@ -170,6 +175,20 @@ def least_marks(chart: Chart) -> int:
     return LEAST_RECKONED if virtual or chart.participations.attributed.any() else LEAST_MARKS
 
 
-def held(chart: Chart, rows: Ints) -> int:
-    """In how many of these participations the round had none that took longer."""
-    return int(chart.shared(spent).longest[rows].sum())
+class Held(NamedTuple):
+    """What rounds had of a slow client."""
+
+    up: int  # rounds that waited for it longest
+    late: int  # rounds that ended without it
+
+    @property
+    def words(self) -> str:
+        if self.late and not self.up:
+            return f"{times(self.late, 'round')} ended without it"
+        return f"it held up {times(self.up, 'round')}" + (f", and {self.late:,} ended without it" if self.late else "")
+
+
+def held(chart: Chart, rows: Ints) -> Held:
+    """In how many of these participations the round waited for it, and in how many it no longer did."""
+    late = chart.participations.outcome[rows] == Outcome.LATE.value
+    return Held(int(chart.shared(spent).waited_for[rows].sum()), int(late.sum()))

@@ -6,7 +6,8 @@ again. Loading (FL204) and transfers (FL301) are counted apart, and a client tha
 Matters: a synchronous round waits for its slowest client; at twice the time the others idle for half of it.
 
 Evidence: its seconds and those of the others in the same rounds, the factor once rows and steps are taken into
-account, in how many of its participations it was so slow, how often nobody took longer, and what it was before.
+account, in how many of its participations it was so slow, how many rounds waited for it and how many ended without it,
+and what it was before.
 
 False alarms: at most one run in a hundred by the persistence test (each participation is marked as slow against what
 its steps and rows take; chance is how often others are), and the factor must lie beyond the spread of the clients' own
@@ -42,6 +43,8 @@ FACTORS = (2.0, 3.0, 5.0)  # slow, in noise of growing height; at twice the time
 HOLDS = 0.5  # of its slow participations must be the longest of their rounds
 NOISY_RATE = 0.001  # a busy machine is slow for a while, so that what it marks is less by chance than reckoned
 LEAST_PEERS = 2  # other clients with at least half as much to do
+LEAVE_OUT = "let rounds go on without it: server.over_select above 1 and a server.deadline_s, or train.exclude"
+LEFT_OUT = "let its work count with a longer server.deadline_s, or spare it the work with train.exclude"
 RATE = 0.01
 
 
@@ -70,7 +73,7 @@ def _matters(chart: Chart, streak: Streak, slow: Floats) -> bool:
     reckoned = chart.run.environment.get("clock") == "virtual" or chart.participations.attributed[streak.rows].all()
     if reckoned:
         return True
-    if streak.chance > NOISY_RATE or held(chart, streak.rows) < HOLDS * len(streak.rows):
+    if streak.chance > NOISY_RATE or chart.shared(spent).longest[streak.rows].mean() < HOLDS:
         return False
     table = chart.participations
     work = np.log(np.maximum(chart.shared(spent).compute, 1e-12)) - slow
@@ -84,7 +87,7 @@ def _finding(chart: Chart, streak: Streak, slow: Floats) -> Finding:
     took = chart.shared(spent).compute
     own, (low, high) = float(np.median(took[streak.rows])), others(chart, streak, took)
     factor = math.exp(float(np.median(slow[streak.rows])))
-    held_up = held(chart, streak.rows)
+    rounds = held(chart, streak.rows)
     earlier = np.setdiff1d(chart.histories[streak.client], streak.seen)
     before = math.exp(median(slow[earlier])) if np.isfinite(median(slow[earlier])) else None
     since = int(table.round[streak.rows[0]])
@@ -93,7 +96,7 @@ def _finding(chart: Chart, streak: Streak, slow: Floats) -> Finding:
         Severity.WARNING,
         f"client {name} computed for {seconds(own)}, the others {between(low, high)}: {factor:.1f} times as long as "
         f"its steps and rows take elsewhere, in {len(streak.rows)} of {times(len(streak.seen), 'participation')} from "
-        f"round {since} on{f' ({before:.1f} times before)' if before else ''}; it held up {times(held_up, 'round')}",
+        f"round {since} on{f' ({before:.1f} times before)' if before else ''}; {rounds.words}",
         grade=Grade.ACCUSED,
         rounds=table.round[streak.rows].tolist(),
         clients=[name],
@@ -104,15 +107,13 @@ def _finding(chart: Chart, streak: Streak, slow: Floats) -> Finding:
             "factor_before": before,
             "slow": len(streak.rows),
             "participations": len(streak.seen),
-            "held_up": held_up,
+            "held_up": rounds.up,
+            "late": rounds.late,
             "chance": streak.chance,
         },
         next=[
             see_client(name),
-            Action(
-                "let rounds go on without it: server.over_select above 1 and a server.deadline_s, or train.exclude",
-                safe=False,
-            ),
+            Action(LEFT_OUT if rounds.late > rounds.up else LEAVE_OUT, safe=False),
         ],
     )
 
