@@ -278,6 +278,19 @@ def test_a_column_of_the_wrong_length_costs_only_itself(caplog: pytest.LogCaptur
     assert len([r for r in caplog.records if "for 3 clients" in r.getMessage()]) == 1
 
 
+def test_a_round_counts_its_cohort_by_what_became_of_each() -> None:
+    """Late ones and rejected ones are not used, dropped ones failed, and a cohort that never submits is only asked."""
+    model = small_model()
+    with round_of(model) as rnd:
+        opened(rnd, IDS).submit(stacked(model), outcome=["used", "late", "dropped"])
+        opened(rnd, ["4", "5"]).submit(stacked(model, 2))
+        opened(rnd, ["6"])
+        rnd.rejected(["5"])
+    with read() as reader:
+        (only,) = reader.rounds()
+    assert (only.selected, only.used, only.failed) == (6, 2, 1)
+
+
 def test_a_cohort_is_submitted_once(caplog: pytest.LogCaptureFixture) -> None:
     """The first time counts, with one warning for the second."""
     model = small_model()

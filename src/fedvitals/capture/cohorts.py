@@ -12,7 +12,7 @@ from fedvitals.capture.draft import bracket, kept_apart
 from fedvitals.capture.harmless import harmless
 from fedvitals.capture.resources import peak_rss_bytes
 from fedvitals.capture.tensors import Row, gradient_statistics
-from fedvitals.vocabulary import Failure, Outcome
+from fedvitals.vocabulary import Failure, Outcome, spread
 
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
@@ -33,9 +33,10 @@ class CohortSession:
     ) -> None:
         self.recorder = recorder
         self.attempts = list(attempts)
-        self.submitted = False
+        self._submitted = False
         self._buffer = buffer
         self.ids = list(ids)
+        self.outcomes: list[str] = []  # one for each client, once they are submitted
         self._samples = list(samples) if samples is not None else None
         self._round = round_number
         self._start_ns = recorder.now()
@@ -97,9 +98,9 @@ class CohortSession:
 
         `columns` are further fields of Participation, one value for all or a list.
         """
-        if self.submitted:
+        if self._submitted:
             raise ValueError("this cohort was submitted before; only what came first is recorded")
-        self.submitted = True
+        self._submitted = True
         if step_losses is None and self._losses:
             step_losses = np.stack([np.asarray(_host(loss), np.float32) for loss in self._losses], axis=1)
         if step_losses is not None and steps is None:
@@ -110,6 +111,7 @@ class CohortSession:
         if step_losses is None and self._sampled:
             values |= self._bad_steps()
         self._drop_misfits(values)
+        self.outcomes = list(spread(values["outcome"], len(self.ids)))
         batch = CohortBatch(
             clients=self.ids,
             attempts=self.attempts,

@@ -290,12 +290,12 @@ class RoundSession:
     def _counts(self) -> tuple[int, int, int]:
         """Participations that were used and that failed, and how many clients there were. Who was sent a ticket and
         never answered is neither."""
-        outcomes = [draft.outcome for draft in self._drafts] + [one.outcome for one in self._merged]
-        used = sum(outcome == Outcome.USED for outcome in outcomes)
+        outcomes: list[str] = [draft.outcome for draft in self._drafts] + [one.outcome for one in self._merged]
         clients = {draft.client for draft in self._drafts} | self.tickets.keys()
-        submitted = 0
         for cohort in self._cohorts:
             clients.update(cohort.ids)
-            submitted += sum(name not in self._rejected for name in cohort.ids) if cohort.submitted else 0
+            judged = zip(cohort.ids, cohort.outcomes, strict=False)  # there are none before it submits
+            outcomes += [outcome for name, outcome in judged if name not in self._rejected]
+        used = sum(outcome == Outcome.USED for outcome in outcomes)
         failed = sum(outcome in (Outcome.FAILED, Outcome.DROPPED) for outcome in outcomes)
-        return used + submitted, failed, len(clients)
+        return used, failed, len(clients)

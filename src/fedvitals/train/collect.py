@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fedvitals.capture.cohorts import CohortSession
 from fedvitals.capture.failures import message_of, traceback_of
 from fedvitals.errors import CodecError, TrainingError
 from fedvitals.faults.work import LocalWork
@@ -295,5 +294,3 @@ class Collector:
             peak_memory_bytes=trained.peak_memory_bytes,
             **columns,
         )
-        if judged and isinstance(cohort, CohortSession):
-            cohort.submitted = False  # a round counts as used whomever a cohort has submitted
