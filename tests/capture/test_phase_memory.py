@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def rise(told: dict[str, Any]) -> float:
 
 @exact
 def test_200_mb_in_one_phase_of_one_client_are_that_phases_peak() -> None:
-    """Within 5%, in that phase and that client alone; and nothing of it stays."""
+    """Held for 50 ms, within 5%, in that phase and that client alone; and nothing of it stays."""
     with started() as run, run.round(0) as rnd:
         for client in ("a", "b", "c"):
             with rnd.client(client) as c:
@@ -58,6 +59,7 @@ def test_200_mb_in_one_phase_of_one_client_are_that_phases_peak() -> None:
                 with c.phase("train"):
                     if client == "b":
                         del_me = touched(200)
+                        time.sleep(0.05)  # what is watched is memory that is held, not how fast it comes and goes
                         assert del_me.numel() > 0
                         del del_me
                 with c.phase("encode"):
