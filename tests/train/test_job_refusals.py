@@ -89,7 +89,6 @@ UNBUILT: list[tuple[dict[str, Any], str]] = [
     ({"server": {"mode": "async"}}, '"sync"'),
     ({"server": {"selection": "oort"}}, '"random"'),
     ({"train": {"precision": "bf16"}}, '"fp32"'),
-    ({"train": {"accumulate": 2}}, "1"),
     ({"train": {"checkpoint": True}}, "false"),
     ({"execute": {"executor": "flower"}}, '"auto", "vectorised", "sequential", "processes"'),
 ]

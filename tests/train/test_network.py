@@ -28,7 +28,7 @@ def _network(device: Device, seed: int = 1) -> Network:
 
 
 def _reckoner(device: Device, seed: int = 1) -> Reckoner:
-    return Reckoner(_network(device, seed), epochs=2, batch_size=8, parameters=1000, rows=lambda work: 20)
+    return Reckoner(_network(device, seed), epochs=2, step_rows=8, parameters=1000, rows=lambda work: 20)
 
 
 def test_without_a_network_everybody_has_the_nominal_device() -> None:

@@ -125,7 +125,7 @@ class Training:
     def reckoner(self) -> Reckoner:
         """What clients' work takes on the virtual clock."""
         spec = self.job.train
-        return Reckoner(self.network, spec.epochs, spec.batch_size, self.model.size, self._rows_of_work)
+        return Reckoner(self.network, spec.epochs, spec.step_rows, self.model.size, self._rows_of_work)
 
     def _rows_of_work(self, work: LocalWork) -> int:
         return len(work.y) if work.y is not None else len(self.federation.train_rows[work.client])
@@ -199,7 +199,7 @@ class Training:
         works = []
         for client in chosen:
             rows = federation.train_rows[client]
-            steps = -(-rows.shape[0] // spec.batch_size) * spec.epochs
+            steps = -(-rows.shape[0] // spec.step_rows) * spec.epochs
             if steps not in sampled:
                 sampled[steps] = run.plan_steps(steps)
             work = LocalWork(

@@ -96,29 +96,43 @@ class LocalTrainer:
         wanted = set(work.sample_steps)
         load_ns = 0
         for rows in self._batches(work):
-            began = time.perf_counter_ns()
-            x, y = self._rows(work, rows)
-            load_ns += time.perf_counter_ns() - began
-            loss = F.cross_entropy(model.module(x), y)
             if work.zero_grad:
                 gradient.zero_()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            loss, loading_ns = self._backward(work, rows)
+            load_ns += loading_ns
             with torch.no_grad():
                 self._hold_frozen(work)
                 if len(losses) in wanted:
                     stats = gradient_statistics(gradient.unsqueeze(0), model.flattener.layout, full=self._full_steps)
                     sampled.append(SampledStep(len(losses), (0,), stats))
-                self._sgd.step(model.weights, gradient, velocity, weights, work.lr)
+                moving = gradient if work.zero_grad else gradient.clone()  # what piles up is left as it is
+                self._sgd.step(model.weights, moving, velocity, weights, work.lr)
                 for part in self.frozen_parts(work):
                     model.weights[part] = weights[part]  # weight decay would move it
-            losses.append(loss.detach())
+            losses.append(loss)
         return self._finished(work, weights, losses, tuple(sampled), start_ns, load_ns)
+
+    def _backward(self, work: LocalWork, rows: Tensor) -> tuple[Tensor, int]:
+        """Add the gradient of these rows' mean loss to what is there; the loss, and the nanoseconds of loading."""
+        total: Tensor | None = None
+        load_ns = 0
+        for some in torch.split(rows, self._spec.batch_size):
+            began = time.perf_counter_ns()
+            x, y = self._rows(work, some)
+            load_ns += time.perf_counter_ns() - began
+            loss = F.cross_entropy(self.model.module(x), y)
+            if len(some) < len(rows):
+                loss = loss * (len(some) / len(rows))
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None  # a step has rows
+        return total, load_ns
 
     def _batches(self, work: LocalWork) -> Iterator[Tensor]:
         """Row numbers of each step, into the client's own rows."""
         own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
         order = torch.from_numpy(batch_orders(self._seed, [work], [own], self._spec.epochs)[0])
-        size = self._spec.batch_size
+        size = self._spec.step_rows
         usable = own - own % size if work.drop_last and own > size else own
         for epoch in order:
             for start in range(0, usable, size):

@@ -39,7 +39,7 @@ class Reckoner:
 
     network: Network
     epochs: int
-    batch_size: int
+    step_rows: int
     parameters: int
     rows: Callable[[LocalWork], int]
 
@@ -79,7 +79,7 @@ class Reckoner:
 
     def _planned(self, work: LocalWork) -> dict[str, float]:
         rows = self.rows(work)
-        whole, rest = divmod(rows, self.batch_size)
+        whole, rest = divmod(rows, self.step_rows)
         last = 0 if rest == 0 or (work.drop_last and whole > 0) else 1
         return self._computing(work, (whole + last) * self.epochs, rows)
 

@@ -103,17 +103,22 @@ class TrainSpec(Section):
     rounds: int = key(30, "Rounds of training.", low=1, high=10_000_000)
     clients_per_round: int = key(5, "Clients chosen each round.", low=1, high=1_000_000)
     epochs: int = key(3, "Passes over a client's rows.", low=1, high=100_000)
-    batch_size: int = key(32, "Rows a step.", low=1, high=10_000_000)
+    batch_size: int = key(32, "Rows that go through the model at once.", low=1, high=10_000_000)
     lr: float = key(0.1, "Learning rate of the clients.", above=0.0, high=1e6)
     momentum: float = key(0.0, "Momentum of the clients' SGD.", low=0.0, high=0.9999)
     weight_decay: float = key(0.0, "Weight decay of the clients' SGD.", low=0.0, high=1e3)
     precision: str = key("fp32", "Number format.", choices=("fp32", "bf16", "fp16"), built=("fp32",))
-    accumulate: int = key(1, "Batches a step.", low=1, high=100_000, built=(1,))
+    accumulate: int = key(1, "Batches a step: their gradients add up to those of one large batch.", low=1, high=100_000)
     checkpoint: bool = key(False, "Recompute activations to save memory.", built=(False,))
     clip: float = key(0.0, "Largest norm of a gradient; 0 does not clip.", low=0.0, high=1e9)
     proximal: float = key(0.0, "Pull towards the received model (FedProx's mu).", low=0.0, high=1e6)
     evaluate_every: int = key(1, "Rounds between evaluations.", low=1, high=10_000_000)
     exclude: tuple[str, ...] = key((), "Clients that are never chosen, by name.", names=True, longest=100_000)
+
+    @property
+    def step_rows(self) -> int:
+        """Rows of one step of SGD."""
+        return self.batch_size * self.accumulate
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
-"""Local SGD on flat weights: of one client [size], or of many [clients, size] with the same lines."""
+"""Local SGD on flat weights: of one client [size], or of many [clients, size] with the same lines.
+
+In place throughout: all layers lie in one vector, so that each line is one operation, and none takes new memory but the
+distance of the proximal term.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +34,14 @@ class LocalSGD:
     def step(
         self, weights: Tensor, gradient: Tensor, velocity: Tensor | None, received: Tensor, lr: float | Tensor
     ) -> None:
-        """Move `weights` in place. `lr` may be a column, one rate a client; the gradient may be written to."""
+        """Move `weights` in place; the gradient is written to as well. `lr` may be a column, one rate a client."""
         if self.proximal:
-            gradient = self._masked(weights - received).mul_(self.proximal).add_(gradient)
+            gradient.add_(self._masked(weights - received), alpha=self.proximal)
         if self.clip:
             norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
-            gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1.0)
+            gradient.mul_(norm.add_(1e-6).reciprocal_().mul_(self.clip).clamp_(max=1.0))
         if self.weight_decay:
-            gradient = torch.add(gradient, self._masked(weights), alpha=self.weight_decay)
+            gradient.add_(self._masked(weights), alpha=self.weight_decay)
         if velocity is not None:
             gradient = velocity.mul_(self.momentum).add_(gradient)
         if isinstance(lr, Tensor):

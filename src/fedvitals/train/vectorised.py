@@ -74,10 +74,10 @@ class BatchTrainer:
     def _train(self, works: Sequence[LocalWork], received: Tensor, chunk: int) -> Trained:
         start_ns = time.perf_counter_ns()
         counts = [len(w.y) if w.y is not None else len(self._rows[w.client]) for w in works]
-        order = most_steps_first(works, counts, self._spec.batch_size)
+        order = most_steps_first(works, counts, self._spec.step_rows)
         works, counts = [works[i] for i in order], [counts[i] for i in order]
         rows = [None if w.y is not None else self._rows[w.client] for w in works]
-        schedule = Schedule(self._seed, works, rows, counts, self._spec.epochs, self._spec.batch_size)
+        schedule = Schedule(self._seed, works, rows, counts, self._spec.epochs, self._spec.step_rows)
         batch = _Batch(self, works, received, schedule)
         for number in range(len(schedule)):
             batch.step(number)
@@ -170,10 +170,8 @@ class _Batch:
     def step(self, number: int) -> None:
         step = self._schedule.step(number)
         active = step.active
-        x, y = self._data(step)
         weights, gradient = self.weights[:active], self._gradient[:active]
-        losses = self._trainer._model.losses_and_gradient(weights, gradient, x, y, step.share)
-        self.losses[number, :active] = losses
+        self.losses[number, :active] = self._losses_and_gradient(step, weights, gradient)
         if self._piling or self._frozen:
             self._tampered(gradient)
         if number in self._wanted:
@@ -183,6 +181,17 @@ class _Batch:
         self._trainer._sgd.step(weights, gradient, velocity, self.received, lr)
         for client, part in self._frozen:
             self.weights[client, part] = self.received[part]  # weight decay would move it
+
+    def _losses_and_gradient(self, step: Step, weights: Tensor, gradient: Tensor) -> Tensor:
+        model = self._trainer._model
+        if self._trainer._spec.accumulate == 1:
+            return model.losses_and_gradient(weights, gradient, *self._data(step), step.share)
+        losses, total = torch.zeros(step.active), torch.zeros_like(gradient)
+        for some in step.parts(self._trainer._spec.batch_size):
+            losses += model.losses_and_gradient(weights, gradient, *self._data(some), some.share)
+            total += gradient
+        gradient.copy_(total)
+        return losses
 
     def _data(self, step: Step) -> tuple[Tensor, Tensor]:
         federation, shape = self._trainer._federation, step.rows.shape

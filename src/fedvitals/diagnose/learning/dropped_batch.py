@@ -62,8 +62,8 @@ def _steps_an_epoch(chart: Chart) -> Floats:
 
 
 def _configured(chart: Chart, passes: Floats, known: Bools) -> int | None:
-    """The batch size that the run's configuration names, if any participation agrees with it."""
-    size = _number(chart, "batch_size")
+    """The rows of a step that the run's configuration names, if any participation agrees with it."""
+    size = (_number(chart, "batch_size") or 0) * (_number(chart, "accumulate") or 1)
     if not size:
         return None
     samples = chart.participations.samples[known]

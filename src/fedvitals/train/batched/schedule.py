@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,13 @@ class Step(NamedTuple):
     rows: Tensor  # numbers of the federation's rows
     own: Tensor  # the same as places in the client's own list
     share: Tensor | float  # a row's part in its batch; one number when all batches are full and equal
+
+    def parts(self, width: int) -> Iterator[Step]:
+        """The same rows, at most so many at once. Shares stay what they are, so losses and gradients add up."""
+        for start in range(0, self.rows.shape[1], width):
+            some = slice(start, start + width)
+            share = self.share[:, some] if isinstance(self.share, Tensor) else self.share
+            yield Step(self.active, self.rows[:, some], self.own[:, some], share)
 
 
 class Schedule:

@@ -50,8 +50,13 @@ def changes(model: Model) -> Iterator[Prediction | Declined]:
 
 
 def batch_size(model: Model) -> int:
-    """As configured; 0 where nobody knows."""
-    return int(model.told.number("train.batch_size", model.told.number("batch_size", 0.0)))
+    """Rows a step, as configured; 0 where nobody knows."""
+    return int(model.told.number("train.batch_size", model.told.number("batch_size", 0.0))) * _accumulated(model)
+
+
+def _accumulated(model: Model) -> int:
+    """Batches a step."""
+    return max(int(model.told.number("train.accumulate", 1.0)), 1)
 
 
 def with_batches_of(model: Model, size: int) -> Prediction | Declined | None:
@@ -75,7 +80,8 @@ def with_batches_of(model: Model, size: int) -> Prediction | Declined | None:
     seconds = model.seconds(more_s=(shares - 1.0) * took)
     learning = "as many passes over the rows; what fewer steps do to learning is not predicted"
     less = less_by(model, Change(seconds=seconds))
-    return told_of(model, KIND, what, less, [assumes, learning, model.draw.assumes], {"train.batch_size": size})
+    job = {"train.batch_size": size // _accumulated(model)}
+    return told_of(model, KIND, what, less, [assumes, learning, model.draw.assumes], job)
 
 
 def _same(rates: Floats) -> Rates:
