@@ -245,3 +245,58 @@ def _took(path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def writes_in_place(shape: Shape, classes: int) -> nn.Module:
+    """Every second layer overwrites what it gets, as layers may that say so."""
+    hidden = [part for _ in range(4) for part in (nn.Linear(8, 8), nn.ReLU(inplace=True))]
+    return nn.Sequential(nn.Linear(shape[0], 8), *hidden, nn.Linear(8, classes))
+
+
+class Doubled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(2.0)
+
+
+def overwrites_unsaid(shape: Shape, classes: int) -> nn.Module:
+    """Layers that overwrite what they get and do not say so."""
+    return nn.Sequential(nn.Linear(shape[0], classes), *(Doubled() for _ in range(8)))
+
+
+class Nested(nn.Module):
+    """The chain is a part of the model, and has chains within."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        pair = [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3)) for _ in range(3)]
+        self.body = nn.Sequential(nn.Linear(inputs, 8), *pair)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.body(x))
+        return scores
+
+
+def nested(shape: Shape, classes: int) -> nn.Module:
+    return Nested(shape[0], classes)
+
+
+class Centred(nn.Module):
+    """Its answer depends on a buffer that it changes: computed again, it must start from the old one."""
+
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        centred = x - self.mean
+        with torch.no_grad():
+            self.mean.mul_(0.5).add_(x.mean(0), alpha=0.5)
+        return centred
+
+
+def centred(shape: Shape, classes: int) -> nn.Module:
+    hidden = [part for _ in range(4) for part in (nn.Linear(8, 8), Centred(), nn.Tanh())]
+    return nn.Sequential(nn.Linear(shape[0], 8), *hidden, nn.Linear(8, classes))

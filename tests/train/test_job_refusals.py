@@ -88,8 +88,6 @@ def test_refused_by_name(job: dict[str, Any], words: str) -> None:
 UNBUILT: list[tuple[dict[str, Any], str]] = [
     ({"server": {"mode": "async"}}, '"sync"'),
     ({"server": {"selection": "oort"}}, '"random"'),
-    ({"train": {"precision": "bf16"}}, '"fp32"'),
-    ({"train": {"checkpoint": True}}, "false"),
     ({"execute": {"executor": "flower"}}, '"auto", "vectorised", "sequential", "processes"'),
 ]
 

@@ -20,6 +20,7 @@ from fedvitals.train.federation import Federation
 from fedvitals.train.job import Job
 from fedvitals.train.local import LocalTrainer, SequentialExecutor
 from fedvitals.train.pool import PoolExecutor
+from fedvitals.train.precision import require_that_it_pays
 from fedvitals.train.trained import Executor, Failed, Trained
 from fedvitals.train.vectorised import BatchTrainer, VectorisedExecutor
 
@@ -62,6 +63,7 @@ class Parts:
 def pick(parts: Parts) -> Picked:
     """The executor of a job; a wish that cannot be met falls back to processes, saying why."""
     wish = parts.job.execute.executor
+    require_that_it_pays(parts.job, parts.module, parts.federation)
     local = parts.local()
     if wish == "sequential":
         return Picked(SequentialExecutor(local), "asked for")
@@ -69,6 +71,9 @@ def pick(parts: Parts) -> Picked:
         return Picked(_processes(parts, local), "asked for")
     if wish not in ("auto", "vectorised"):
         raise JobError(f"execute.executor = {wish!r} is not available in this version")
+    alone = _only_alone(parts.job)
+    if alone is not None:
+        return _one_by_one(parts, local, alone)
     if wish == "auto":
         against = _against_batching(parts)
         if against is not None:
@@ -78,6 +83,15 @@ def pick(parts: Parts) -> Picked:
     except Unbatchable as reason:
         return _one_by_one(parts, local, f"this model cannot be trained as a batch of clients: {reason}")
     return Picked(_vectorised(parts, trainer, local.model.size), f"trains the cohort as one, by {trainer.how}")
+
+
+def _only_alone(job: Job) -> str | None:
+    """Why clients of this job can only be trained one by one, whatever their model."""
+    if job.train.checkpoint:
+        return "train.checkpoint recomputes the activations of one client at a time"
+    if job.train.precision != "fp32":
+        return f"layers batched by hand compute in fp32; {job.train.precision} goes through each client's own model"
+    return None
 
 
 def _against_batching(parts: Parts) -> str | None:

@@ -19,6 +19,8 @@ from fedvitals.train.device import NOMINAL
 from fedvitals.train.federation import Federation
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.orders import batch_orders
+from fedvitals.train.precision import scores_of
+from fedvitals.train.recompute import recompute_activations
 from fedvitals.train.sections import TrainSpec
 from fedvitals.train.sgd import LocalSGD
 from fedvitals.train.trained import Failed, SampledStep, Trained
@@ -59,6 +61,9 @@ class LocalTrainer:
         self._sgd = LocalSGD.of(spec, self.model.trainable)
         self._full_steps = full_steps
         self._draws = draws_random_numbers(module)
+        if spec.checkpoint:
+            recompute_activations(module, draws=self._draws)
+        self._scores = scores_of(module, spec.precision)
         self._trainable = [i for i, layer in enumerate(self.model.layers) if layer.trainable]
         self._counted = bool(self.model.integers)
 
@@ -120,7 +125,7 @@ class LocalTrainer:
             began = time.perf_counter_ns()
             x, y = self._rows(work, some)
             load_ns += time.perf_counter_ns() - began
-            loss = F.cross_entropy(self.model.module(x), y)
+            loss = F.cross_entropy(self._scores(x), y)
             if len(some) < len(rows):
                 loss = loss * (len(some) / len(rows))
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped

@@ -107,13 +107,26 @@ class TrainSpec(Section):
     lr: float = key(0.1, "Learning rate of the clients.", above=0.0, high=1e6)
     momentum: float = key(0.0, "Momentum of the clients' SGD.", low=0.0, high=0.9999)
     weight_decay: float = key(0.0, "Weight decay of the clients' SGD.", low=0.0, high=1e3)
-    precision: str = key("fp32", "Number format.", choices=("fp32", "bf16", "fp16"), built=("fp32",))
+    precision: str = key(
+        "fp32",
+        "Format of forward passes: [bf16](../how-to/save-memory.md) is refused where it does not pay, fp16 always.",
+        choices=("fp32", "bf16", "fp16"),
+        built=("fp32", "bf16"),
+    )
     accumulate: int = key(1, "Batches a step: their gradients add up to those of one large batch.", low=1, high=100_000)
-    checkpoint: bool = key(False, "Recompute activations to save memory.", built=(False,))
+    checkpoint: bool = key(False, "[Recompute](../how-to/save-memory.md) activations to save memory.")
     clip: float = key(0.0, "Largest norm of a gradient; 0 does not clip.", low=0.0, high=1e9)
     proximal: float = key(0.0, "Pull towards the received model (FedProx's mu).", low=0.0, high=1e6)
     evaluate_every: int = key(1, "Rounds between evaluations.", low=1, high=10_000_000)
     exclude: tuple[str, ...] = key((), "Clients that are never chosen, by name.", names=True, longest=100_000)
+
+    def __post_init__(self) -> None:
+        if self.precision == "fp16":  # first: there is a reason to give
+            raise JobError(
+                'train.precision = "fp16": processors convert to it and back, many times slower than fp32, and small '
+                'gradients become 0 in it; take "fp32", or "bf16" where that pays'
+            )
+        Section.__post_init__(self)
 
     @property
     def step_rows(self) -> int:
@@ -187,6 +200,7 @@ class ExecuteSpec(Section):
     workers: int = key(0, "Processes; 0: as many as there are cores.", low=0, high=4096)
     clock: str = key("real", "Real seconds, or virtual ones that pass at once.", choices=("real", "virtual"))
     chunk: int = key(0, "Clients trained as one batch; 0: from the table of measurements.", low=0, high=100_000)
+    measure: bool = key(True, "Measure first whether bf16 pays, and refuse it where it does not.")
 
 
 @dataclass(frozen=True, slots=True)
