@@ -60,8 +60,7 @@ class SpanSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            memory = self._measured()
-            self._record(self.recorder.now(), error, memory)
+            self._record(error)
         except Exception as own:
             self.recorder.trouble("span", own)
 
@@ -92,20 +91,25 @@ class SpanSession:
         """Under which name it is kept."""
         return self.name
 
-    def _record(self, end_ns: int, error: BaseException | None, memory: str) -> None:
+    def _record(self, error: BaseException | None) -> None:
+        memory, name = self._measured(), self._phase()
         round_number, client, attempt = self._where
+        thread = threading.current_thread().name
+        failed = in_words(error, LONGEST_ERROR) if error is not None else None
+        told = as_json(self._attributes, memory) if self._attributes or memory else None
+        end_ns = self.recorder.now()  # last of all: what comes after lies between two phases, and nothing explains it
         span = Span(
             id=self._id,
             parent=None,
-            name=self._phase(),
+            name=name,
             start_ns=self._start_ns,
             end_ns=end_ns,
             round=round_number,
             client=client,
             attempt=attempt,
-            thread=threading.current_thread().name,
-            error=in_words(error, LONGEST_ERROR) if error is not None else None,
-            attributes=as_json(self._attributes, memory) if self._attributes or memory else None,
+            thread=thread,
+            error=failed,
+            attributes=told,
         )
         self.recorder.emit([span])
 
