@@ -16,7 +16,7 @@ from fedvitals.profile.whatif.model import EVERYBODY, Model
 from fedvitals.profile.whatif.simulate import Change, arrivals, closed, simulated
 from fedvitals.train.device import Device
 from fedvitals.train.network import Network
-from fedvitals.train.selection import RandomSelection
+from fedvitals.train.selections import RandomSelection
 
 DURATIONS = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=12)
 ROUNDS = st.lists(

@@ -269,8 +269,9 @@ def test_an_unknown_name_or_rate_is_refused() -> None:
 
 
 def test_a_rate_that_is_not_named_is_the_aggregators_own() -> None:
-    """An average and a vote are taken as they are; Adam steps by a hundredth."""
+    """An average and a vote are taken as they are; Adam steps by a hundredth; a client's model is mixed in in part."""
     rates = {name: getattr(make(name), "lr", 1.0) for name in AGGREGATORS}
     assert rates.pop("fedadam") == 0.01
+    assert rates.pop("fedasync") == 0.6
     assert set(rates.values()) == {1.0}
     assert getattr(make("fedadam", 0.5), "lr", None) == 0.5

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from fedvitals.errors import JobError, nearest
-from fedvitals.train.aggregators.averaging import FedAdam, FedAvg, FedAvgM
+from fedvitals.train.aggregators.averaging import FedAdam, FedAsync, FedAvg, FedAvgM
 from fedvitals.train.aggregators.coordinatewise import Median, TrimmedMean
 from fedvitals.train.aggregators.geometric import GeometricMedian
 from fedvitals.train.aggregators.krum import Krum, MultiKrum
@@ -23,11 +23,12 @@ AGGREGATORS: dict[str, Callable[[float], Aggregator]] = {
     "krum": Krum,
     "multi-krum": MultiKrum,
     "geometric-median": GeometricMedian,
+    "fedasync": FedAsync,
 }
 
 
 # Rates that fit: an average, or a vote, is taken as it is; a step of Adam is as long as its rate, whatever the updates.
-OWN_RATES = {"fedadam": FedAdam().lr}
+OWN_RATES = {"fedadam": FedAdam().lr, "fedasync": FedAsync().lr}
 
 
 def own_rate(name: str) -> float:

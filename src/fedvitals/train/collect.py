@@ -19,6 +19,8 @@ from fedvitals.train.closing import closed
 from fedvitals.train.hooks import RoundUpdates
 from fedvitals.train.local import unanswered
 from fedvitals.train.reckoning import Broke, Reckoned
+from fedvitals.train.reports import durations_s, nothing_came, reports
+from fedvitals.train.selections import Report
 from fedvitals.train.times import RoundTimes
 from fedvitals.train.trained import Failed, Trained, joined, part
 from fedvitals.vocabulary import Outcome
@@ -40,6 +42,7 @@ class Collector:
         self.failed = 0
         self.late: dict[str, float] = {}  # when they arrived, in seconds from their start
         self.integers: dict[str, Mapping[str, Tensor]] = {}  # counted buffers, by client
+        self.reports: dict[int, Report] = {}  # what came of whom, for the selection
         self._training = training
         self._rnd = rnd
         self._times = RoundTimes(training.clock, origin_ns, training.reckoner)
@@ -131,6 +134,7 @@ class Collector:
 
     def _record_lost(self, lost: Lost) -> None:
         failed, broke = lost.failed, lost.reckoned.broke
+        self.reports[failed.work.client] = nothing_came(failed, lost.reckoned.total_s)
         dropped = failed.kind == "timeout" or (broke is not None and broke.outcome == Outcome.DROPPED)
         self._rnd.failed(
             failed.work.name,
@@ -271,6 +275,9 @@ class Collector:
 
     def _record(self, arrival: Arrival, judged: Mapping[str, Any]) -> None:
         trained = arrival.trained
+        took_s = [one.total_s for one in arrival.reckoned] if arrival.reckoned else durations_s(trained)
+        heard = reports(trained, self._training.job.train.epochs, took_s)
+        self.reports |= dict(zip((work.client for work in trained.works), heard, strict=True))
         cohort = self._rnd.cohort(
             arrival.names,
             samples=trained.samples.tolist(),

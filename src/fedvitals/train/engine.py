@@ -40,7 +40,8 @@ from fedvitals.train.progress import NoProgress, Progress
 from fedvitals.train.reckoning import Reckoner
 from fedvitals.train.result import Result
 from fedvitals.train.sections import ObserveSpec
-from fedvitals.train.selection import RandomSelection
+from fedvitals.train.selections import Selection
+from fedvitals.train.selections import make as make_selection
 from fedvitals.train.server import Server
 from fedvitals.train.threads import one_thread
 from fedvitals.train.trained import Executor
@@ -127,6 +128,11 @@ class Training:
         spec = self.job.train
         return Reckoner(self.network, spec.epochs, spec.step_rows, self.model.size, self._rows_of_work)
 
+    def selection(self) -> Selection:
+        """The job's way to choose clients, before its first choice."""
+        server = self.job.server
+        return make_selection(server.selection, self.job.seed, len(self.federation.clients), server.floor)
+
     def _rows_of_work(self, work: LocalWork) -> int:
         return len(work.y) if work.y is not None else len(self.federation.train_rows[work.client])
 
@@ -151,30 +157,32 @@ class Training:
     def rounds(self, run: Run | NoRun, hook: RoundHook, progress: Progress, began: float) -> Result:
         """All rounds, one after the other."""
         job, total = self.job, self.job.train.rounds
-        selection = RandomSelection(job.seed)
+        selection = self.selection()
         attempts: Counter[int] = Counter()
         counts: Counter[str] = Counter()
         loss = accuracy = None
         for number in range(total):
             with run.round(number, model=self.model.as_source()) as rnd:
-                present = self._present(rnd, number)
+                present = self.present(rnd, number)
                 with rnd.phase("select", **({"available": len(present)} if self.network.imitated else {})):
                     chosen = selection.choose(number, present, job.asked)
-                    works = self._plan(chosen, attempts, number, run)
+                    works = self.plan(chosen, attempts, number, run)
                     attempts.update(chosen)
-                    self._take_time(self.network.server.select_s(len(chosen)))
+                    self.take_time(self.network.server.select_s(len(chosen)))
                 collector = Collector(self, rnd, run.origin_ns)
                 updates = collector.collect(works)
+                for client, report in sorted(collector.reports.items()):
+                    selection.heard(client, report)
                 counts.update(trained=len(updates.clients), failed=collector.failed, late=len(collector.late))
-                self._aggregate(rnd, number, hook, updates, collector.integers)
+                self.aggregate(rnd, number, hook, updates, collector.integers)
                 if (number + 1) % job.train.evaluate_every == 0 or number + 1 == total:
-                    loss, accuracy = self._evaluate(rnd, number)
+                    loss, accuracy = self.evaluate(rnd, number)
             progress.round_done(
                 number + 1, total, loss, accuracy, len(updates.clients), collector.failed, time.perf_counter() - began
             )
-        return self._result(run, loss, accuracy, counts, time.perf_counter() - began)
+        return self.result(run, loss, accuracy, counts, time.perf_counter() - began)
 
-    def _present(self, rnd: RoundSession | NoRound, number: int) -> list[int]:
+    def present(self, rnd: RoundSession | NoRound, number: int) -> list[int]:
         """Who can be asked. Where nobody can, the round waits for somebody to come."""
         present = self.attendance.present(number, self.clock.now_ns())
         if present:
@@ -187,12 +195,12 @@ class Training:
                     return present
         raise TrainingError(f"round {number}: no client was there in {MOST_LOOKS * LOOK_AGAIN_S / 86400:.0f} days")
 
-    def _take_time(self, seconds: float) -> None:
+    def take_time(self, seconds: float) -> None:
         """What the server does takes time where a network is imitated, which needs the virtual clock."""
         if self.network.imitated:
             self.clock.sleep(seconds)
 
-    def _plan(self, chosen: list[int], attempts: Counter[int], number: int, run: Run | NoRun) -> list[LocalWork]:
+    def plan(self, chosen: list[int], attempts: Counter[int], number: int, run: Run | NoRun) -> list[LocalWork]:
         """What each client will do, and which of its steps are looked at: asked once for equally many steps."""
         federation, spec = self.federation, self.job.train
         sampled: dict[int, tuple[int, ...]] = {}
@@ -213,7 +221,7 @@ class Training:
             works.append(self.injector.plan(work, partial(_rows_of, federation, client)) if self.job.faults else work)
         return works
 
-    def _aggregate(
+    def aggregate(
         self,
         rnd: RoundSession | NoRound,
         number: int,
@@ -229,17 +237,17 @@ class Training:
             rejected = set(updates.clients).difference(kept.clients)
             if rejected:
                 rnd.rejected(sorted(rejected))
-            self._take_time(self.network.server.aggregate_s(len(kept.clients), self.model.size))
+            self.take_time(self.network.server.aggregate_s(len(kept.clients), self.model.size))
             self.server.aggregate(kept, [integers[name] for name in kept.clients if name in integers])
             rollback = hook.after_round(number, self.model.module.state_dict())
             if rollback is not None:
                 log.warning("round %d was rolled back: %s", number, rollback.reason)
                 self.server.roll_back(rollback.state)
 
-    def _evaluate(self, rnd: RoundSession | NoRound, number: int) -> tuple[float, float]:
+    def evaluate(self, rnd: RoundSession | NoRound, number: int) -> tuple[float, float]:
         federation = self.federation
         with rnd.phase("evaluate"):
-            self._take_time(self.network.server.evaluate_s(len(federation.test_rows), self.model.size))
+            self.take_time(self.network.server.evaluate_s(len(federation.test_rows), self.model.size))
             loss, accuracy = evaluate(self.model.module, federation.x, federation.y, federation.test_rows)
             rnd.evaluated(loss=loss, accuracy=accuracy, samples=len(federation.test_rows))
             last = number + 1 == self.job.train.rounds
@@ -251,14 +259,14 @@ class Training:
         held = [(name, rows) for name, rows in zip(self.federation.clients, self.federation.holdout_rows, strict=True)]
         held = [(name, rows) for name, rows in held if len(rows)]
         rows_held = sum(len(rows) for _, rows in held)
-        self._take_time(self.network.server.evaluate_s(rows_held, self.model.size))
+        self.take_time(self.network.server.evaluate_s(rows_held, self.model.size))
         losses, accuracies = evaluate_groups(
             self.model.module, self.federation.x, self.federation.y, [rows for _, rows in held]
         )
         for (name, rows), loss, accuracy in zip(held, losses.tolist(), accuracies.tolist(), strict=True):
             rnd.evaluated(loss=loss, accuracy=accuracy, client=name, split="holdout", samples=len(rows))
 
-    def _result(
+    def result(
         self, run: Run | NoRun, loss: float | None, accuracy: float | None, counts: Counter[str], wall_s: float
     ) -> Result:
         return Result(

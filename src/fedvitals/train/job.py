@@ -71,11 +71,14 @@ class Job:
             raise JobError("faults should be FaultSpecs; Job.from_dict takes plain tables")
         self._check_faults()
         self._check_clock()
+        self._check_mode()
         self._check_excluded()
 
     @property
     def asked(self) -> int:
-        """Clients that a round asks, of which it needs `train.clients_per_round`."""
+        """Clients that a round asks, of which it needs `train.clients_per_round`; async: clients at work at once."""
+        if self.server.mode == "async":
+            return self.server.concurrency
         return math.ceil(round(self.server.over_select * self.train.clients_per_round, 9))  # 1.1 * 10 is 11
 
     def _check_clock(self) -> None:
@@ -91,6 +94,35 @@ class Job:
                     f'{name} = {shown(value)} is reckoned, and not waited for: it needs execute.clock = "virtual"; '
                     f"on the real clock {name} = {shown(plain)} is right"
                 )
+
+    def _check_mode(self) -> None:
+        """What belongs to one mode alone."""
+        server = self.server
+        if server.mode == "sync":
+            for name, value, instead in (("aggregator", "fedasync", "fedavg"), ("selection", "pisces", "oort")):
+                if getattr(server, name) == value:
+                    raise JobError(
+                        f'server.{name} = "{value}" goes by how stale updates are, which server.mode = "async" alone '
+                        f'has; with "sync" take for example "{instead}"'
+                    )
+            return
+        if server.over_select != 1.0:
+            raise JobError(
+                f'server.over_select = {server.over_select:g} is for rounds; server.mode = "async" has none, and keeps '
+                f"server.concurrency = {server.concurrency} clients at work; right is 1.0"
+            )
+        if self.execute.clock == "real" and self.execute.executor not in ("auto", "processes"):
+            raise JobError(
+                f'server.mode = "async" on the real clock needs clients that work at the same time, and '
+                f'execute.executor = "{self.execute.executor}" has none; right is "processes", or '
+                f'execute.clock = "virtual"'
+            )
+        there = self.data.clients - len(self.train.exclude)
+        if self.data.clients > 0 and there < server.buffer:
+            raise JobError(
+                f"server.buffer = {server.buffer} would never fill: a client has one update in it, and there are "
+                f"{there} clients; right is at most {there}"
+            )
 
     def _check_excluded(self) -> None:
         """Clients of a dealt-out source are known by their numbers; those of others when the data is there."""

@@ -20,7 +20,9 @@ AGGREGATORS = (  # by name, since train/aggregate.py needs torch; a test holds t
     "krum",
     "multi-krum",
     "geometric-median",
+    "fedasync",
 )
+SELECTIONS = ("random", "round-robin", "available", "oort", "pisces")  # a test holds them and train/selections together
 NETWORKS = ("lan", "broadband", "mobile", "cross-silo")  # a test holds them and train/device_profiles.py together
 
 
@@ -141,10 +143,21 @@ class ServerSpec(Section):
     title: ClassVar[str] = "server"
     aggregator: str = key("fedavg", "How updates are combined.", choices=AGGREGATORS)
     lr: float = key(
-        0.0, "Rate of the server's step; 0 is the aggregator's own: 1.0, or 0.01 for fedadam.", low=0.0, high=1e6
+        0.0,
+        "Rate of the server's step; 0 is the aggregator's own: 1.0; 0.01 for fedadam, 0.6 for fedasync.",
+        low=0.0,
+        high=1e6,
     )
-    mode: str = key("sync", "Rounds, or a buffer that never waits.", choices=("sync", "async"), built=("sync",))
-    selection: str = key("random", "How clients are chosen.", built=("random",))
+    mode: str = key(
+        "sync",
+        "Rounds, or a buffer that never waits.",
+        choices=("sync", "async"),
+        built=("sync",),
+    )
+    selection: str = key("random", "How clients are chosen: [which](../how-to/choose-clients.md).", choices=SELECTIONS)
+    floor: float = key(
+        0.0, "Share of the places that go to the clients that were asked least so far.", low=0.0, high=1.0
+    )
     deadline_s: float = key(
         0.0,
         "Seconds after which a round stops waiting, on the virtual clock; who is not done is late. 0 waits.",
@@ -160,6 +173,13 @@ class ServerSpec(Section):
     buffer: int = key(10, "Async: updates a step of the server.", low=1, high=1_000_000)
     concurrency: int = key(100, "Async: clients at work at once.", low=1, high=1_000_000)
     staleness_bound: int = key(0, "Async: versions an update may be behind; 0 has no bound.", low=0, high=1_000_000)
+    staleness_weight: str = key(
+        "polynomial",
+        "Async: what an update counts that is s versions behind: `(1 + s)^-power`; 1; or 1 up to a hinge, then less.",
+        choices=("polynomial", "constant", "hinge"),
+    )
+    staleness_power: float = key(0.5, "Async: how fast stale updates count less.", low=0.0, high=100.0)
+    staleness_hinge: int = key(4, "Async, hinge: versions behind that cost nothing.", low=0, high=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)

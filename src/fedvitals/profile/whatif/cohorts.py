@@ -35,7 +35,7 @@ class Draw(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BySeed:
-    """The engine's own draw (train/selection.py and train/network.py; a test holds them and this together)."""
+    """The engine's own draw (train/selections and train/network.py; a test holds them and this together)."""
 
     seed: int
     rounds: Sequence[int]

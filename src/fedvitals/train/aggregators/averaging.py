@@ -25,6 +25,18 @@ class FedAvg:
 
 
 @dataclass(frozen=True, slots=True)
+class FedAsync(FedAvg):
+    """The global model moves a part of the way to the clients' own: Xie, Koyejo and Gupta, "Asynchronous Federated
+    Optimization", arXiv:1903.03934, Algorithm 1, whose alpha is `lr`.
+
+    An average of the differences between the clients' models and the global one as it is now; that these are handed in,
+    and not the differences from the model that a client began with, is the work of train/asynchronous.
+    """
+
+    lr: float = 0.6
+
+
+@dataclass(frozen=True, slots=True)
 class FedAvgM:
     """FedAvg with momentum at the server: Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution
     for Federated Visual Classification", arXiv:1909.06335."""
