@@ -113,7 +113,7 @@ def test_torch_that_is_there_is_kept(project: Path) -> None:
 
 def test_after_a_failure_it_begins_afresh(project: Path) -> None:
     """A half-made environment is not taken for a whole one."""
-    assert _setup(project, FAIL=".[dev]").returncode != 0
+    assert _setup(project, FAIL=".[dev,codecs]").returncode != 0
     assert not (project / ".venv" / ".fedvitals-setup").exists()
     (project / ".venv" / "bin" / "python").write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
     done = _setup(project)

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import struct
 import tracemalloc
+import zlib
 
 import pytest
 import torch
 
 from fedvitals.codecs import parse
-from fedvitals.codecs.frame import MAX_ENTRIES, MAX_NAME_BYTES, Entry, pack, unpack
+from fedvitals.codecs.frame import MAX_ENTRIES, MAX_NAME_BYTES, Layer, pack, unpack
+from fedvitals.codecs.streams import count_bytes
 from fedvitals.errors import CodecError
 
-
-def forged(header: bytes, payload: bytes = b"", version: int = 1) -> bytes:
-    return struct.pack("<3sBI", b"FVU", version, len(header)) + header + payload
+ONE = b"\0\0\x80\x3f"  # as a float32
 
 
-def entry(name: bytes = b"w", code: int = 0, shape: tuple[int, ...] = (1,), payload_bytes: int = 4) -> bytes:
-    dims = struct.pack(f"<BB{len(shape)}I", code, len(shape), *shape)
-    return struct.pack("<H", len(name)) + name + dims + struct.pack("<Q", payload_bytes)
+def forged(header: bytes, body: bytes = b"", version: int = 2, deflated: bool = False) -> bytes:
+    return b"FV" + bytes([version]) + count_bytes(2 * len(header) + deflated) + header + body
+
+
+def layer(name: bytes = b"w", code: int = 0, shape: tuple[int, ...] = (1,)) -> bytes:
+    sizes = b"".join(count_bytes(size) for size in shape)
+    return count_bytes(len(name)) + name + bytes([code << 4 | len(shape)]) + sizes
 
 
 def test_a_well_formed_forgery_is_read() -> None:
     """The forging used below makes valid frames, so that each refusal has the one reason under test."""
-    (read,) = unpack(forged(struct.pack("<I", 1) + entry(), b"\0\0\x80\x3f"))
+    (read,), body = unpack(forged(b"\1" + layer(), ONE))
     assert (read.name, read.dtype, read.shape, read.values) == ("w", torch.float32, (1,), 1)
-    assert parse("identity").decode(forged(struct.pack("<I", 1) + entry(), b"\0\0\x80\x3f"))["w"].tolist() == [1.0]
+    assert bytes(body) == ONE
+    assert parse("identity").decode(forged(b"\1" + layer(), ONE))["w"].tolist() == [1.0]
+
+
+BOMB = zlib.compress(bytes(64 * 2**20), wbits=-15)
 
 
 @pytest.mark.parametrize(
@@ -34,21 +41,24 @@ def test_a_well_formed_forgery_is_read() -> None:
     [
         (b"", "0 bytes"),
         (b"PK\x03\x04" + bytes(20), "begins with"),
-        (forged(struct.pack("<I", 0), version=9), "format 9"),
-        (struct.pack("<3sBI", b"FVU", 1, 2**32 - 1), "is claimed"),
-        (forged(struct.pack("<I", MAX_ENTRIES + 1)), "tensors are claimed"),
-        (forged(struct.pack("<I", MAX_ENTRIES)), "in the middle of an entry"),
-        (forged(struct.pack("<I", 0) + b"x"), "left in the header"),
-        (forged(struct.pack("<I", 2) + entry() * 2, bytes(8)), "same name"),
-        (forged(struct.pack("<I", 1) + entry(b"\xff"), bytes(4)), "not valid text"),
-        (forged(struct.pack("<I", 1) + entry(b"n" * (MAX_NAME_BYTES + 1)), bytes(4)), "layer name"),
-        (forged(struct.pack("<I", 1) + entry(code=200), bytes(4)), "unknown type"),
-        (forged(struct.pack("<I", 1) + entry(shape=(1,) * 17), bytes(4)), "17 dimensions"),
-        (forged(struct.pack("<I", 1) + entry(shape=(2**31, 2**31)), bytes(4)), "at most"),
-        (forged(struct.pack("<I", 1) + entry(shape=(0, 2**20, 2**20)), b""), "at most"),
-        (forged(struct.pack("<I", 1) + entry(shape=(2**30,)), bytes(4)), "takes 4294967296 bytes, 4 are there"),
-        (forged(struct.pack("<I", 1) + entry(payload_bytes=2**60), bytes(4)), "are claimed"),
-        (forged(struct.pack("<I", 1) + entry(), bytes(5)), "are claimed"),
+        (forged(b"\0", version=9), "format 9"),
+        (b"FV\x02\xff\xff\xff\xff\x0f", "is claimed"),
+        (b"FV\x02" + b"\xff" * 20, "63 bits"),
+        (b"FV\x02\x7e", "ends in the middle"),
+        (forged(count_bytes(MAX_ENTRIES + 1)), "65537 is claimed"),
+        (forged(count_bytes(MAX_ENTRIES)), "ends in the middle"),
+        (forged(b"\0x"), "1 bytes are left"),
+        (forged(b"\2" + layer() * 2, bytes(8)), "same name"),
+        (forged(b"\1" + layer(b"\xff"), bytes(4)), "not valid text"),
+        (forged(b"\1" + layer(b"n" * (MAX_NAME_BYTES + 1)), bytes(4)), "1025 is claimed"),
+        (forged(b"\1" + layer(code=13), bytes(4)), "unknown type"),
+        (forged(b"\1" + layer(shape=(2**31, 2**31)), bytes(4)), "at most"),
+        (forged(b"\1" + layer(shape=(0, 2**20, 2**20))), "at most"),
+        (forged(b"\1" + layer(shape=(2**30,)), bytes(4)), "4294967296 bytes are claimed in a message of"),
+        (forged(b"\1" + layer(shape=(2**20,)), bytes(4)), "ends in the middle"),
+        (forged(b"\1" + layer(), bytes(5)), "1 bytes are left"),
+        (forged(b"nonsense", deflated=True), "inflated"),
+        (forged(BOMB[:40], deflated=True), "cut off"),
     ],
 )
 def test_a_forged_frame_is_refused_without_taking_memory(data: bytes, says: str) -> None:
@@ -58,25 +68,38 @@ def test_a_forged_frame_is_refused_without_taking_memory(data: bytes, says: str)
         parse("identity").decode(data)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 100_000
+    assert peak < 200_000
+
+
+def test_a_header_that_would_unfold_without_end_is_cut_off() -> None:
+    """It may take what the largest header takes, and no more."""
+    with pytest.raises(CodecError, match="larger than any"):
+        unpack(forged(BOMB, deflated=True))
 
 
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        (Entry("\ud800", torch.float32, (0,), b""), "not valid text"),
-        (Entry("n" * 2000, torch.float32, (0,), b""), "2000 bytes"),
-        (Entry("w", torch.float8_e5m2, (0,), b""), "float8_e5m2, which cannot be written"),
-        (Entry("w", torch.float32, (1,) * 20, b""), "20 dimensions"),
+        (Layer("\ud800", torch.float32, (0,)), "not valid text"),
+        (Layer("n" * 2000, torch.float32, (0,)), "2000 bytes"),
+        (Layer("w", torch.float8_e5m2, (0,)), "float8_e5m2, which cannot be written"),
+        (Layer("w", torch.float32, (1,) * 20), "20 dimensions"),
     ],
 )
-def test_what_could_not_be_read_is_not_written(bad: Entry, says: str) -> None:
+def test_what_could_not_be_read_is_not_written(bad: Layer, says: str) -> None:
     """The writer keeps the limits of the reader and names the layer."""
     with pytest.raises(CodecError, match=says):
-        pack([bad])
+        pack([bad], b"")
 
 
 def test_an_update_of_too_many_layers_is_refused() -> None:
     """The number of entries is bounded on the way in, too."""
     with pytest.raises(CodecError, match="at most 65536"):
-        pack([Entry(str(n), torch.float32, (0,), b"") for n in range(MAX_ENTRIES + 1)])
+        pack([Layer(str(n), torch.float32, (0,)) for n in range(MAX_ENTRIES + 1)], b"")
+
+
+def test_names_that_repeat_each_other_take_little() -> None:
+    """The header of a deep model is a small part of its message."""
+    layers = [Layer(f"encoder.blocks.{n}.attention.{kind}", torch.float32, (8,)) for n in range(50) for kind in "qkvo"]
+    assert len(pack(layers, b"")) < 6 * len(layers)
+    assert unpack(pack(layers, b""))[0] == layers

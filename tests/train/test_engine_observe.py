@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from small_jobs import EXECUTORS, Spy, recorded, run, small
-from torch import Tensor
 
-from fedvitals.codecs.identity import Identity
-from fedvitals.codecs.protocol import Update, require_finite
-from fedvitals.codecs.registry import register, unregister
 from fedvitals.errors import TrainingError
 from fedvitals.vocabulary import Outcome
 
@@ -77,39 +71,12 @@ def test_sealed_shows_no_update(executor: str, tmp_path: Path) -> None:
     assert {(one.update_norm, one.cosine, one.block) for one in some} == {(None, None, None)}
 
 
-class Rounded(Identity):
-    """A lossy codec: half precision."""
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {"id": "rounded"}
-
-    @property
-    def lossless(self) -> bool:
-        return False
-
-    def encode(self, update: Update) -> bytes:
-        require_finite(update)
-        return super().encode({name: tensor.half() for name, tensor in update.items()})
-
-    def decode(self, data: bytes) -> dict[str, Tensor]:
-        return {name: tensor.float() for name, tensor in super().decode(data).items()}
-
-
-@pytest.fixture
-def rounded() -> Iterator[None]:
-    register("rounded", lambda argument: Rounded())
-    yield
-    unregister("rounded")
-
-
-@pytest.mark.usefixtures("rounded")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_updates_go_through_their_codec(executor: str, tmp_path: Path) -> None:
     """What is aggregated and recorded is what arrives; the bytes are those that were sent."""
     plain, coded = Spy(), Spy()
     run(small({"train.rounds": 1}, executor=executor), hook=plain)
-    result = run(small({"train.rounds": 1, "codec.up": "rounded"}, executor=executor), tmp_path, hook=coded)
+    result = run(small({"train.rounds": 1, "codec.up": "fp16"}, executor=executor), tmp_path, hook=coded)
     for client, update in coded.updates[0].items():
         assert torch.equal(update, plain.updates[0][client].half().float())
     with recorded(tmp_path) as reader:
@@ -119,11 +86,10 @@ def test_updates_go_through_their_codec(executor: str, tmp_path: Path) -> None:
     assert all(one.update_norm == pytest.approx(float(coded.updates[0][one.client].norm()), rel=1e-5) for one in some)
 
 
-@pytest.mark.usefixtures("rounded")
 def test_models_go_through_their_codec(tmp_path: Path) -> None:
     """Clients train what arrives, and what they received is told apart from the global model."""
-    run(small({"train.rounds": 1, "codec.down": "rounded"}), tmp_path)
-    assert run(small({"codec.down": "rounded"})).weights_sha256 != run(small()).weights_sha256
+    run(small({"train.rounds": 1, "codec.down": "fp16"}), tmp_path)
+    assert run(small({"codec.down": "fp16"})).weights_sha256 != run(small()).weights_sha256
     with recorded(tmp_path) as reader:
         some, (only,) = reader.participations(), reader.rounds()
     assert len({one.received for one in some}) == 1
@@ -131,12 +97,11 @@ def test_models_go_through_their_codec(tmp_path: Path) -> None:
     assert all((one.wire_bytes_down or 0) < 0.8 * (one.wire_bytes_up or 0) for one in some)
 
 
-@pytest.mark.usefixtures("rounded")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_an_update_that_cannot_be_sent_costs_its_client(executor: str, tmp_path: Path) -> None:
     """A lossy codec refuses NaN: a failure that names the layer, and the round goes on without it."""
     faults = [{"kind": "nan-update", "clients": [2]}]
-    changes = {"train.clients_per_round": 6, "codec.up": "rounded", "faults": faults}
+    changes = {"train.clients_per_round": 6, "codec.up": "fp16", "faults": faults}
     result = run(small(changes, executor=executor), tmp_path)
     assert result.failed == 2
     assert result.loss is not None
@@ -148,10 +113,9 @@ def test_an_update_that_cannot_be_sent_costs_its_client(executor: str, tmp_path:
     assert [one.outcome for one in mine] == [Outcome.FAILED] * 2
 
 
-@pytest.mark.usefixtures("rounded")
 def test_a_model_that_cannot_be_sent_ends_the_run() -> None:
     """With the round and the reason."""
     faults = [{"kind": "nan-update", "clients": [2]}]
-    changes = {"train.clients_per_round": 6, "codec.down": "rounded", "faults": faults}
+    changes = {"train.clients_per_round": 6, "codec.down": "fp16", "faults": faults}
     with pytest.raises(TrainingError, match="round 1: the global model cannot be sent: layer '3"):
         run(small(changes))

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedvitals.codecs import registry
-from fedvitals.codecs.identity import Identity
+from fedvitals.codecs import parse, registry
 from fedvitals.codecs.protocol import Codec, Update
 from fedvitals.errors import CodecError
 from fedvitals.profile.whatif.changes.batch import with_batches_of
@@ -106,14 +105,14 @@ class Thinned:
 
     def encode(self, update: Update) -> bytes:
         whole = {f"{name}/{'x'.join(map(str, tensor.shape))}": tensor for name, tensor in update.items()}
-        return Identity().encode({name: self._kept(tensor) for name, tensor in whole.items()})
+        return parse("identity").encode({name: self._kept(tensor) for name, tensor in whole.items()})
 
     def _kept(self, tensor: Tensor) -> Tensor:
         return tensor.reshape(-1).index_select(0, torch.arange(0, tensor.numel(), self.fold))
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
         found = {}
-        for label, values in Identity().decode(data).items():
+        for label, values in parse("identity").decode(data).items():
             name, _, shape = label.rpartition("/")
             tensor = torch.zeros([int(side) for side in shape.split("x") if side], dtype=values.dtype)
             tensor.view(-1)[:: self.fold] = values

@@ -1,0 +1,1 @@
+"""Which values of an update travel."""

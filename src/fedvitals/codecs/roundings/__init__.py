@@ -1,0 +1,1 @@
+"""In how many bits a value travels."""

@@ -1,0 +1,212 @@
+"""What a message is written to and read from: counts, raw bytes, symbols of an alphabet, and ascending positions.
+
+`plain` here packs symbols into just their bits; `entropy` codes them by how often they come. A codec writes to either
+in the same words. Sources read bytes from strangers: each length is compared with the bytes that are there first.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedvitals.errors import CodecError
+
+Symbols = NDArray[np.uint32]
+Positions = NDArray[np.int64]
+
+MOST_COUNT_BYTES = 9  # of one count: 63 bits
+DAMAGED = "damaged update: it ends in the middle of its values"
+
+
+class Sink(Protocol):
+    """Takes what a message holds, in order."""
+
+    def count(self, value: int) -> None:
+        """A whole number, not negative."""
+
+    def raw(self, data: bytes, width: int = 1) -> None:
+        """Bytes, of numbers of so many bytes each."""
+
+    def symbols(self, symbols: NDArray[np.integer], alphabet: int) -> None:
+        """Numbers from 0 up to, not including, `alphabet`."""
+
+    def positions(self, positions: Positions, among: int) -> None:
+        """Ascending numbers below `among`, none twice."""
+
+    def finished(self) -> bytes:
+        """Everything that was written."""
+
+
+class Source(Protocol):
+    """Gives back what a sink took, by the same calls in the same order; CodecError where that cannot be."""
+
+    def count(self, most: int) -> int: ...
+
+    def raw(self, size: int, width: int = 1) -> bytes: ...
+
+    def symbols(self, count: int, alphabet: int) -> Symbols: ...
+
+    def positions(self, count: int, among: int) -> Positions: ...
+
+    def finish(self) -> None:
+        """Refuse what is left over."""
+
+
+class PlainSink:
+    """Symbols in just their bits, positions in theirs or as a map of bits, whichever is smaller."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def count(self, value: int) -> None:
+        self._parts.append(count_bytes(value))
+
+    def raw(self, data: bytes, width: int = 1) -> None:
+        self._parts.append(data)
+
+    def symbols(self, symbols: NDArray[np.integer], alphabet: int) -> None:
+        self._parts.append(packed(symbols, bits_of(alphabet)))
+
+    def positions(self, positions: Positions, among: int) -> None:
+        if _as_map(len(positions), among):
+            there = np.zeros(among, dtype=np.uint8)
+            there[positions] = 1
+            self._parts.append(np.packbits(there, bitorder="little").tobytes())
+        else:
+            self.symbols(positions, among)
+
+    def finished(self) -> bytes:
+        return b"".join(self._parts)
+
+
+class PlainSource:
+    """Reads what a PlainSink wrote."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data)
+        self._at = 0
+
+    def count(self, most: int) -> int:
+        value = shift = 0
+        while True:
+            byte = self._taken(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                break
+            if shift >= 7 * MOST_COUNT_BYTES:
+                raise CodecError("damaged update: a count of more than 63 bits")
+        if value > most:
+            raise CodecError(f"damaged update: a count of {value} is claimed; at most {most} can be")
+        return value
+
+    def raw(self, size: int, width: int = 1) -> bytes:
+        return bytes(self._taken(size))
+
+    def symbols(self, count: int, alphabet: int) -> Symbols:
+        bits = bits_of(alphabet)
+        found = unpacked(self._taken(-(-count * bits // 8)), count, bits)
+        if alphabet != 1 << bits and count and int(found.max()) >= alphabet:
+            raise CodecError(f"damaged update: a symbol beyond the {alphabet} that there are")
+        return found
+
+    def positions(self, count: int, among: int) -> Positions:
+        if not _as_map(count, among):
+            return ascending(self.symbols(count, among).astype(np.int64), among)
+        there = np.frombuffer(self._taken(-(-among // 8)), dtype=np.uint8)
+        found = np.flatnonzero(np.unpackbits(there, count=among, bitorder="little"))
+        if len(found) != count:
+            raise CodecError(f"damaged update: {count} positions are claimed, {len(found)} are there")
+        return found.astype(np.int64)
+
+    def finish(self) -> None:
+        if self._at != len(self._data):
+            raise CodecError(f"damaged update: {len(self._data) - self._at} bytes are left after its values")
+
+    def rest(self) -> memoryview:
+        """What has not been read."""
+        return self._data[self._at :]
+
+    def _taken(self, size: int) -> memoryview:
+        if size > len(self._data) - self._at:
+            raise CodecError(DAMAGED)
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+
+def count_bytes(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; the eighth says that there are more (LEB128)."""
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def ascending(positions: Positions, among: int) -> Positions:
+    """Positions that can be: a forged one would write to another's place, or to nobody's."""
+    if len(positions) and (positions[0] < 0 or positions[-1] >= among or bool((np.diff(positions) <= 0).any())):
+        raise CodecError(f"damaged update: its positions do not ascend below {among}")
+    return positions
+
+
+def bits_of(alphabet: int) -> int:
+    return max(alphabet - 1, 0).bit_length()
+
+
+def packed(symbols: NDArray[np.integer], bits: int) -> bytes:
+    """The low bits of each, one after the other."""
+    if bits == 0 or not len(symbols):
+        return b""
+    if bits == 8:
+        return symbols.astype(np.uint8).tobytes()
+    if bits < 8:
+        return _eights_packed(symbols, bits)[: -(-len(symbols) * bits // 8)]
+    wide = np.ascontiguousarray(symbols, dtype="<u4").view(np.uint8).reshape(len(symbols), 4)
+    low_bits = np.unpackbits(wide, axis=1, bitorder="little")[:, :bits]
+    return np.packbits(low_bits, bitorder="little").tobytes()
+
+
+def unpacked(data: bytes | memoryview, count: int, bits: int) -> Symbols:
+    """The symbols that `packed` was given."""
+    if bits == 0 or not count:
+        return np.zeros(count, dtype=np.uint32)
+    raw = np.frombuffer(data, dtype=np.uint8)
+    if bits == 8:
+        return raw.astype(np.uint32)
+    if bits < 8:
+        return _eights_unpacked(raw, bits)[:count]
+    low_bits = np.unpackbits(raw, count=count * bits, bitorder="little").reshape(count, bits)
+    wide = np.zeros((count, 4), dtype=np.uint8)
+    wide[:, : -(-bits // 8)] = np.packbits(low_bits, axis=1, bitorder="little")
+    return wide.view("<u4").reshape(-1).astype(np.uint32, copy=False)
+
+
+def _eights_packed(symbols: NDArray[np.integer], bits: int) -> bytes:
+    """Eight symbols fill whole bytes and fit into one word: several times quicker than bit by bit."""
+    eights = np.zeros((-(-len(symbols) // 8), 8), dtype=np.uint8)
+    eights.reshape(-1)[: len(symbols)] = symbols
+    words = np.zeros(len(eights), dtype="<u8")
+    for place in range(8):
+        words |= eights[:, place].astype("<u8") << np.uint64(place * bits)
+    return words.view(np.uint8).reshape(-1, 8)[:, :bits].tobytes()
+
+
+def _eights_unpacked(raw: NDArray[np.uint8], bits: int) -> Symbols:
+    words = np.zeros((-(-len(raw) // bits), 8), dtype=np.uint8)
+    filled = np.zeros(len(words) * bits, dtype=np.uint8)
+    filled[: len(raw)] = raw
+    words[:, :bits] = filled.reshape(-1, bits)
+    whole, mask = words.view("<u8").reshape(-1), np.uint64((1 << bits) - 1)
+    found = np.empty((len(words), 8), dtype=np.uint32)
+    for place in range(8):
+        found[:, place] = (whole >> np.uint64(place * bits)) & mask
+    return found.reshape(-1)
+
+
+def _as_map(count: int, among: int) -> bool:
+    """Whether a bit for each place takes less than a number for each position."""
+    return among < count * bits_of(among)
