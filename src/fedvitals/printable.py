@@ -9,5 +9,9 @@ def safe(text: object, most: int = MOST_CHARACTERS) -> str:
     """One printable line: control and formatting characters are spelled out, long text is cut."""
     words = str(text)
     cut = words[:most] if len(words) > most else words
-    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in cut)
+    shown = cut if cut.isprintable() else "".join(map(_spelled, cut))
     return f"{shown}..." if len(words) > most else shown
+
+
+def _spelled(one: str) -> str:
+    return one if one.isprintable() else one.encode("unicode_escape").decode("ascii")

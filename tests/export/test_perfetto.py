@@ -154,6 +154,25 @@ def test_a_trace_tells_what_happened_when(tmp_path: Path) -> None:
     }
 
 
+def test_the_server_stands_above_the_clients(tmp_path: Path) -> None:
+    """By its sort index: a viewer shows lower ones first, and by itself it would show whoever has done most."""
+    _store(tmp_path, _simple())
+    places = {e["pid"]: e["args"]["sort_index"] for e in _traced(tmp_path) if e["name"] == "process_sort_index"}
+    assert places.keys() == {SERVER, CLIENTS, BATCHES}
+    assert min(places, key=lambda process: places[process]) == SERVER
+
+
+def test_names_are_written_as_json_has_them(tmp_path: Path) -> None:
+    """Quotes, backslashes and letters of other alphabets; and instants to the nanosecond, however late."""
+    odd = 'a "quoted" \\ name: Zoë'
+    late = work(odd, 1, 3)._replace(start_ns=86_400 * 10**9 + 1, end_ns=86_400 * 10**9 + 2_001)
+    _store(tmp_path, [a_round(0, 0, 90_000), late], end=90_000)
+    events = _traced(tmp_path)
+    assert list(_tracks(events, CLIENTS)) == [odd]
+    (one,) = _of(events, "X", cat="participation")
+    assert (one["ts"], one["dur"]) == (86_400_000_000.001, 2)
+
+
 def test_arrows_go_from_the_server_to_the_client_and_back(tmp_path: Path) -> None:
     """From the selection to the client, and to the aggregation; who failed sends none back."""
     _store(tmp_path, _simple())

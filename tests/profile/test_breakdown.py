@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted import a_round, profiled, span, work
 
+from fedvitals.profile.phases import phases_of, phases_of_all
 from fedvitals.profile.profile import Profile
 from fedvitals.vocabulary import Outcome, Record
 
@@ -248,3 +249,28 @@ def test_every_instant_belongs_to_exactly_one_phase(
     apart = [one for one in profile.rounds if one.wall_s > 0]
     for one in apart:
         assert sum(one.breakdown_s.values()) == pytest.approx(one.wall_s, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(_work, min_size=1, max_size=8), st.lists(st.tuples(_phase, _instant, _instant), max_size=4))
+def test_the_phases_of_all_works_are_those_of_each(
+    works: list[tuple[float, float, dict[str, float]]], spans: list[tuple[str, float, float]]
+) -> None:
+    """Whether or not a client made spans, timed its training, or came back; to the nanosecond, without a hole."""
+    outcomes = (Outcome.USED, Outcome.DROPPED)
+    records: list[Record] = [
+        a_round(0, 0, 5),
+        *(
+            work(f"c{n}", min(a, b), max(a, b) + 3e-9 * n, phases, outcome=outcomes[n % 2])
+            for n, (a, b, phases) in enumerate(works)
+        ),
+        *(span(n + 1, name, min(a, b), max(a, b), client="c0", attempt=0) for n, (name, a, b) in enumerate(spans)),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        timeline = profiled(Path(folder), records, end=5.5).timeline
+    found = phases_of_all(timeline)
+    assert len(found) == len(works)
+    for row, stretches in enumerate(found):
+        assert stretches == phases_of(timeline, row)
+        lengths = sum(one.end_ns - one.start_ns for one in stretches)
+        assert lengths == timeline.works.end_ns[row] - timeline.works.start_ns[row]

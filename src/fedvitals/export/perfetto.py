@@ -17,8 +17,8 @@ import numpy as np
 from fedvitals.export.trace_events import Args, TraceWriter, Track
 from fedvitals.export.tracks import Tracks
 from fedvitals.printable import safe
-from fedvitals.profile.phases import phases_of
-from fedvitals.profile.timeline import NOBODY, Timeline, timeline_of
+from fedvitals.profile.phases import phases_of_all
+from fedvitals.profile.timeline import NOBODY, Stretch, Timeline, timeline_of
 from fedvitals.store.protocol import RunReader
 from fedvitals.store.table import table_of
 from fedvitals.vocabulary import PHASES, Outcome, Participation, Round, Run, Span
@@ -106,12 +106,13 @@ class _Trace:
         for span in spans:
             if span.client is not None and span.name not in PHASES:
                 own[span.client, span.attempt].append(span)
-        self._batches(timeline, one.number)
-        rows = _rows(timeline)
+        stretches = phases_of_all(timeline)
+        self._batches(timeline, stretches, one.number)
+        phases = _by_attempt(timeline, stretches)
         for participation in participations:
             key = (participation.client, participation.attempt)
             inside = [_thing(span, end_ns) for span in own.pop(key, ())]
-            piece = self._work(timeline, participation, rows.get(key), inside)
+            piece = self._work(timeline, participation, phases.get(key, ()), inside)
             if piece is not None:
                 self._arrows(participation, piece, whole, server)
         for left in own.values():
@@ -151,23 +152,24 @@ class _Trace:
                     if value is not None and math.isfinite(value):
                         self._writer.counter(SERVER, safe(judged.split, 20), max(judged.at_ns, 0), {name: value})
 
-    def _batches(self, timeline: Timeline, number: int) -> None:
+    def _batches(self, timeline: Timeline, stretches: Sequence[Sequence[Stretch]], number: int) -> None:
         """Batches of clients, each with its phases."""
         works = timeline.works
         for row in np.flatnonzero(works.client == NOBODY).tolist():
             whole = _Thing(int(works.start_ns[row]), int(works.end_ns[row]), f"round {number}", "batch", {})
-            for thing in (whole, *_phases(timeline, row)):
+            for thing in (whole, *_phases(stretches[row])):
                 self._stand(BATCHES, "batches", "batches", thing)
 
-    def _work(self, timeline: Timeline, one: Participation, row: int | None, inside: Sequence[_Thing]) -> _Slice | None:
+    def _work(
+        self, timeline: Timeline, one: Participation, phases: Sequence[Stretch], inside: Sequence[_Thing]
+    ) -> _Slice | None:
         """A participation on its client's track, with its phases inside. A batch's phases are not the client's."""
         start = min(max(one.start_ns, 0), timeline.end_ns)
         end = min(max(one.end_ns, start), timeline.end_ns)
         name = f"round {one.round}" if one.outcome == Outcome.USED else f"round {one.round} ({safe(one.outcome, 20)})"
         label = _client(one.client)
         whole = self._stand(CLIENTS, one.client, label, _Thing(start, end, name, "participation", _about(one)))
-        phases = _phases(timeline, row) if row is not None else ()
-        for thing in sorted((*phases, *inside), key=_outer_first):
+        for thing in sorted((*_phases(phases), *inside), key=_outer_first):
             self._stand(CLIENTS, one.client, label, thing)
         return whole
 
@@ -232,14 +234,15 @@ def _thing(span: Span, end_ns: int) -> _Thing:
     return _Thing(start, last, safe(span.name, 80), "phase" if span.name in PHASES else "span", told)
 
 
-def _phases(timeline: Timeline, row: int) -> list[_Thing]:
-    return [_Thing(one.start_ns, one.end_ns, one.phase, "phase", {}) for one in phases_of(timeline, row)]
+def _phases(stretches: Iterable[Stretch]) -> list[_Thing]:
+    return [_Thing(one.start_ns, one.end_ns, one.phase, "phase", {}) for one in stretches]
 
 
-def _rows(timeline: Timeline) -> dict[tuple[str, int], int]:
-    """Where among the works a client's attempt is; those of batches are nobody's."""
-    pairs = zip(timeline.works.client.tolist(), timeline.works.attempt.tolist(), strict=True)
-    return {(timeline.clients[client], attempt): row for row, (client, attempt) in enumerate(pairs) if client != NOBODY}
+def _by_attempt(timeline: Timeline, stretches: Sequence[Sequence[Stretch]]) -> dict[tuple[str, int], Sequence[Stretch]]:
+    """The phases of a client's attempt; those of batches are nobody's."""
+    works = timeline.works
+    each = zip(works.client.tolist(), works.attempt.tolist(), stretches, strict=True)
+    return {(timeline.clients[client], attempt): phases for client, attempt, phases in each if client != NOBODY}
 
 
 def _about(one: Participation) -> Args:

@@ -51,10 +51,7 @@ def _with_spans(timeline: Timeline, rows: Ints) -> np.ndarray:
 def _plain(works: Works, path: Path, places: Ints) -> Floats:
     """Nanoseconds of these pieces in the USUAL phases and unexplained, where a client made no spans."""
     rows = path.work[places]
-    start = works.start_ns[rows]
-    lengths = _lengths(
-        works.phases_s[rows] * 1e9, works.end_ns[rows] - start, works.timed[rows] | ~works.finished[rows]
-    )
+    start, lengths = works.start_ns[rows], _plain_lengths(works, rows)
     ends = np.cumsum(lengths, axis=1)
     begins = ends - lengths
     low, high = (path.start_ns[places] - start)[:, None], (path.end_ns[places] - start)[:, None]
@@ -62,6 +59,11 @@ def _plain(works: Works, path: Path, places: Ints) -> Floats:
     missing = (high - low)[:, 0] - inside.sum(axis=1)  # what rounding to whole nanoseconds has lost
     inside[:, -1] += np.maximum(missing, 0.0)
     return inside
+
+
+def _plain_lengths(works: Works, rows: Ints) -> Floats:
+    room = works.end_ns[rows] - works.start_ns[rows]
+    return _lengths(works.phases_s[rows] * 1e9, room, works.timed[rows] | ~works.finished[rows])
 
 
 def _lengths(told: Floats, room: Ints, timed: np.ndarray) -> Floats:
@@ -72,6 +74,33 @@ def _lengths(told: Floats, room: Ints, timed: np.ndarray) -> Floats:
     rest = np.maximum(room - phases.sum(axis=1), 0.0)
     phases[:, _TRAIN] += np.where(timed, 0.0, rest)
     return np.concatenate([phases, np.where(timed, rest, 0.0)[:, None]], axis=1)
+
+
+def phases_of_all(timeline: Timeline) -> list[list[Stretch]]:
+    """What `phases_of` tells of each work, at a tenth of its time for those that made no spans."""
+    works = timeline.works
+    rows = np.arange(len(works))
+    spanned = _with_spans(timeline, rows)
+    found: list[list[Stretch]] = [phases_of(timeline, row) if spanned[row] else [] for row in rows.tolist()]
+    plain = rows[~spanned]
+    begins, ends = _laid(_plain_lengths(works, plain), works.start_ns[plain], works.end_ns[plain])
+    places, columns = np.nonzero(ends > begins)
+    whose, names = plain[places], [ALL[_COLUMNS[column]] for column in columns.tolist()]
+    times = begins[places, columns].tolist(), ends[places, columns].tolist()
+    for row, *stretch in zip(whose.tolist(), *times, names, works.client[whose].tolist(), strict=True):
+        found[row].append(Stretch(*stretch))
+    return found
+
+
+def _laid(lengths: Floats, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """From when to when each phase goes, one after the other; the last one fills what rounding leaves."""
+    there = lengths >= 1.0
+    there[:, -1] |= ~there.any(axis=1)
+    ends = start[:, None] + np.rint(np.cumsum(np.where(there, lengths, 0.0), axis=1)).astype(np.int64)
+    later = np.logical_or.accumulate(there[:, ::-1], axis=1)[:, ::-1]
+    ends[:, -1] = stop
+    ends[:, :-1] = np.where(later[:, 1:], np.minimum(ends[:, :-1], stop[:, None]), stop[:, None])
+    return np.concatenate([start[:, None], ends[:, :-1]], axis=1), ends
 
 
 def phases_of(timeline: Timeline, row: int) -> list[Stretch]:
