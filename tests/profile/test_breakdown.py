@@ -105,7 +105,7 @@ def test_what_never_ended_lasts_until_its_round_did(tmp_path: Path) -> None:
     profile = profiled(tmp_path, records, end=None)
     assert _parts(profile) == _near(train=4.5, aggregate=1, unexplained=0.5)
     assert profile.wall_s == pytest.approx(6)
-    assert any("1 spans never ended" in note for note in profile.notes)
+    assert any("1 span never ended" in note for note in profile.notes)
 
 
 def test_a_retry_counts_beside_the_attempt_that_failed(tmp_path: Path) -> None:
@@ -166,7 +166,22 @@ def test_who_never_came_back_explains_nothing(tmp_path: Path) -> None:
     records: list[Record] = [a_round(0, 0, 5), work("a", 0, 5, {"wait": 3}, outcome=Outcome.DROPPED)]
     profile = profiled(tmp_path, records, end=5)
     assert _parts(profile) == _near(wait=3, unexplained=2)
-    assert any("never came back" in note for note in profile.notes)
+    assert "1 participation never came back" in profile.notes
+
+
+def test_who_was_asked_and_never_heard_of_is_named(tmp_path: Path) -> None:
+    """A client that a ticket was made for and that sent nothing; in a round that goes on it may yet."""
+    records: list[Record] = [
+        a_round(0, 0, 2)._replace(selected=3),
+        work("a", 0, 2),
+        a_round(1, 2, None)._replace(selected=3),
+        work("a", 2, 4, round=1, attempt=1),
+    ]
+    profile = profiled(tmp_path, records, end=4)
+    assert [(one.clients, one.asked) for one in profile.rounds] == [(1, 3), (1, 3)]
+    assert [note for note in profile.notes if "asked" in note] == [
+        "clients were asked twice of whom nothing at all is known: not when, nor for how long"
+    ]
 
 
 def test_a_late_client_does_not_hold_the_round_that_left_without_it(tmp_path: Path) -> None:

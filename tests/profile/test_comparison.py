@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,19 @@ def test_different_jobs_are_said_to_be_different(tmp_path: Path) -> None:
     """Another model: what they learn cannot be compared."""
     found = compare([_summary(tmp_path), _summary(tmp_path, **{"model.kind": "logistic"})])
     assert any("different jobs (model.kind" in note for note in found.others[0].notes)
+
+
+def test_a_run_that_does_not_tell_how_it_was_set_is_no_different_job(tmp_path: Path) -> None:
+    """Nobody knows; so no key is said to differ. And a run beside itself is said to be the same one."""
+    told = _summary(tmp_path)
+    silent = replace(told, config={}, run=replace(told.run, id="another"))
+    (other,) = compare([told, silent]).others
+    assert other.config == ()
+    assert [note for note in other.notes if "job" in note] == [
+        "a run without a recorded configuration: whether it is the same job is not known"
+    ]
+    (itself,) = compare([told, told]).others
+    assert "the same run twice: it differs from itself in nothing" in itself.notes
 
 
 def test_noise_is_not_called_real() -> None:

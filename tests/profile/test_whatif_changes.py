@@ -51,6 +51,18 @@ def test_dropping_the_slowest_leaves_the_next(tmp_path: Path) -> None:
     assert drop.without(model, ("a", "b", "slow")) is None
 
 
+def test_nobody_is_dropped_without_whom_nothing_comes(tmp_path: Path) -> None:
+    """The others never came back: a round without this one has no update."""
+    records: list[Record] = [
+        a_round(0, 0, 4),
+        work("only", 0, 3, {"train": 3}),
+        work("gone", 0, 4, {"wait": 4}, outcome=Outcome.DROPPED),
+    ]
+    model = model_of(tmp_path, (records, 4.0))
+    assert drop.without(model, ("only",)) is None
+    assert [one.change for one in drop.changes(model)] == ["drop client gone"]
+
+
 def test_a_deadline_and_the_first_few_go_on_earlier(tmp_path: Path) -> None:
     """The slow client is still busy in the second round, so that one waits for b alone."""
     model = model_of(tmp_path, side_by_side(ROUNDS), clock="virtual")

@@ -65,7 +65,7 @@ def test_a_regression_exits_with_one(tmp_path: Path, job: Path, capsys: Capture)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["compare", "before"], "given 1 runs; right are 2 to 50"),
+        (["compare", "before"], "given 1 run; right are 2 to 50"),
         (["compare", "before", "nobody"], "nobody"),
     ],
 )
@@ -126,6 +126,7 @@ def test_a_trial_that_fails_costs_only_itself(tmp_path: Path, job: Path, capsys:
         (["--set", "train.batch_size="], "names no values"),
         (["--set", "train.batch_size=,"], "names no values"),
         (["--set", "=3"], "names no values"),
+        (["--set", "train.lr=0.1", "--set", "train.lr=0.2"], "names train.lr again"),
         (["--set", "train.batchsize=3"], "did you mean 'batch_size'"),
         (["--set", "train.batch_size=8,much"], "train.batch_size"),
         (["--set", "seed=" + ",".join(map(str, range(1001)))], "right are at most 1,000"),

@@ -24,7 +24,8 @@ class RoundProfile:
     breakdown_s: Mapping[str, float]  # of its wall time, by phase; they add up to it
     holder: str | None  # the client that worked longest while no other did; None where all are one batch
     held_s: float  # for how long
-    clients: int
+    clients: int  # participations
+    asked: int  # clients, where more were asked than are heard of
     failed: int
     late: int
     bytes_up: float | None  # over the wire
@@ -51,6 +52,7 @@ def round_profiles(timeline: Timeline, path: Path, phases: Floats, alone: Floats
                 holder=None if holder is None else timeline.clients[int(works.client[holder])],
                 held_s=0.0 if holder is None else float(alone[holder]),
                 clients=len(outcome),
+                asked=max(one.selected, len(outcome)),
                 failed=int(np.isin(outcome, (Outcome.FAILED, Outcome.DROPPED)).sum()),
                 late=int((outcome == Outcome.LATE).sum()),
                 bytes_up=_total(table.wire_bytes_up, rows),

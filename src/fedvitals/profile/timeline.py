@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedvitals.diagnose.writing import times
 from fedvitals.store.protocol import RunReader
 from fedvitals.store.table import Bools, Floats, Ints, ParticipationTable, read_table
 from fedvitals.vocabulary import CLIENT_PHASES, PHASES, Outcome, Round, Run, Span
@@ -270,13 +271,23 @@ def _oddities(
         yield 'no phases of the server were recorded: `with rnd.phase("aggregate")` tells how long it aggregates'
     open_spans = sum(span.end_ns is None for span in spans)
     if open_spans:
-        yield f"{open_spans} spans never ended; each counts until its round did"
+        yield f"{times(open_spans, 'span')} never ended; each counts until its round did"
     back = int(np.sum(table.end_ns < table.start_ns)) + sum((s.end_ns or s.start_ns) < s.start_ns for s in spans)
     if back:
-        yield f"{back} times a clock went back; those stretches count as nothing"
+        yield f"a clock went back {times(back)}; those stretches count as nothing"
     outside = int(np.sum((table.start_ns < 0) | (table.end_ns > end_ns)))
     if outside:
-        yield f"{outside} participations lie partly outside of the run by their own clocks, and are cut to it"
+        yield f"outside of the run, by their own clocks: {times(outside, 'participation')}, cut to it"
     lost = int(np.sum(table.outcome == Outcome.DROPPED))
     if lost:
-        yield f"{lost} participations never came back"
+        yield f"{times(lost, 'participation')} never came back"
+    unheard = _unheard(rounds, table)
+    if unheard:
+        yield f"clients were asked {times(unheard)} of whom nothing at all is known: not when, nor for how long"
+
+
+def _unheard(rounds: Sequence[Round], table: ParticipationTable) -> int:
+    """How often more clients were asked in a round that is over than are recorded."""
+    numbers, counts = np.unique(table.round, return_counts=True)
+    recorded = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    return sum(max(one.selected - recorded.get(one.number, 0), 0) for one in rounds if one.end_ns is not None)

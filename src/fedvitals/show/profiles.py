@@ -122,7 +122,7 @@ def rounds_table(rounds: Sequence[RoundProfile], most: int | None = MOST_ROUNDS)
             _largest(one.breakdown_s, one.wall_s),
             safe(one.holder) if one.holder is not None else NOTHING,
             seconds(one.held_s) if one.holder is not None else NOTHING,
-            f"{one.clients - one.failed - one.late}/{one.clients}",
+            f"{one.clients - one.failed - one.late}/{one.asked}",
             size(one.bytes_up),
             size(one.bytes_down),
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedvitals.diagnose.writing import times
 from fedvitals.profile.comparison.noise import LEAST_SEEDS, Interval, ratio_of_rounds, ratio_of_seeds
 from fedvitals.profile.comparison.summary import Summary
 from fedvitals.store.table import Floats
@@ -128,6 +129,9 @@ def _against(first: Sequence[Summary], other: Sequence[Summary]) -> Compared:
 
 
 def _config(first: Summary, other: Summary) -> list[tuple[str, Any, Any]]:
+    """What is set otherwise; nothing where one of them does not tell how it was set."""
+    if not first.config or not other.config:
+        return []
     keys = sorted(first.config.keys() | other.config.keys())
     return [
         (key, first.config.get(key), other.config.get(key))
@@ -143,8 +147,11 @@ def _notes(first: Sequence[Summary], other: Sequence[Summary]) -> list[str]:
         notes.append(f"these are different jobs ({', '.join(task[:5])}): how well they learn is not comparable")
     if not first[0].config or not other[0].config:
         notes.append("a run without a recorded configuration: whether it is the same job is not known")
+    if {one.run.id for one in first} & {one.run.id for one in other}:
+        notes.append("the same run twice: it differs from itself in nothing")
     if len(first[0].rounds_s) != len(other[0].rounds_s):
-        notes.append(f"{len(first[0].rounds_s)} rounds against {len(other[0].rounds_s)}: totals are not of equal work")
+        rounds = times(len(first[0].rounds_s), "round")
+        notes.append(f"{rounds} against {len(other[0].rounds_s):,}: totals are not of equal work")
     if min(len(first), len(other)) < LEAST_SEEDS:
         notes.append(
             f"fewer than {LEAST_SEEDS} seeds each: noise is told by the rounds of one run, which says nothing about "

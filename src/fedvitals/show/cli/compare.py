@@ -54,9 +54,10 @@ def run(args: argparse.Namespace) -> int:
     from fedvitals.profile.comparison.compare import compare
     from fedvitals.show.cli.terminal import print_json
     from fedvitals.show.comparisons import comparison_document
+    from fedvitals.show.words import plural
 
     if not 2 <= len(args.ids) <= MOST:
-        raise FedvitalsError(f"compare was given {len(args.ids)} runs; right are 2 to {MOST}")
+        raise FedvitalsError(f"compare was given {plural(len(args.ids), 'run')}; right are 2 to {MOST}")
     store = store_of(args)
     comparison = compare([_summary(store, one) for one in args.ids])
     if args.json:

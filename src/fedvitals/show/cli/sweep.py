@@ -78,6 +78,8 @@ def _combinations(pairs: list[str], seeds: int) -> list[Combination]:
         values = _values(text)
         if not equals or not key.strip() or not values:
             raise FedvitalsError(f"--set {pair!r} names no values; right is for example --set train.batch_size=8,16,32")
+        if key.strip() in keys:
+            raise FedvitalsError(f"--set {pair!r} names {key.strip()} again; right is one --set with all its values")
         keys[key.strip()] = list(dict.fromkeys(values))
     found = [tuple(zip(keys, choice, strict=True)) for choice in product(*keys.values())]
     if len(found) * seeds > MOST_TRIALS:

@@ -23,9 +23,10 @@ def changes(model: Model) -> Iterator[Prediction | Declined]:
 
 
 def without(model: Model, clients: tuple[str, ...]) -> Prediction | Declined | None:
-    """None where nobody would be left."""
+    """None where nobody would be left whose update ever came."""
     away = frozenset(clients)
-    if not clients or not set(model.history).difference(away):
+    left = [task for client, tasks in model.history.items() if client not in away for task in tasks]
+    if not clients or not any(task.delivered for task in left):
         return None
     what = f"drop client{'s' if len(clients) > 1 else ''} {', '.join(clients)}"
     assumes = ["what the loss of its data does to learning is not predicted", model.draw.assumes]
