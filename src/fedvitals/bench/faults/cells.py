@@ -12,20 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedvitals.bench.charted import charted
 from fedvitals.bench.faults.problems import PROBLEMS
 from fedvitals.bench.faults.truth import truth_of
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.charting import read_chart
-from fedvitals.errors import TrainingError
 from fedvitals.faults.registry import BY_KIND
 from fedvitals.randomness import stream
 from fedvitals.settings import Settings
-from fedvitals.store import open_store
-from fedvitals.train import local
-from fedvitals.train.engine import Training, observing
-from fedvitals.train.hooks import NoHook, RoundHook
+from fedvitals.train.engine import Training
+from fedvitals.train.hooks import RoundHook
 from fedvitals.train.job import Job
-from fedvitals.train.progress import NoProgress
 from fedvitals.train.threads import one_thread
 
 CLEAN = "none"
@@ -159,21 +155,7 @@ def prepared(cell: Cell) -> Training:
 def _played(cell: Cell, watching: Callable[[Training], RoundHook] | None, settings: Settings) -> Played:
     began = time.perf_counter()
     training = prepared(cell)
-    hook = watching(training) if watching else NoHook()
-    stopped, accuracy = "", None
-    try:
-        with training.recorded(observing(training.job, settings)) as run:
-            accuracy = training.rounds(run, hook, NoProgress(), began).accuracy
-    except TrainingError as error:
-        stopped = str(error)
-    finally:
-        training.executor.close()
-        local._leaked.clear()  # what `memory-leak` holds is held by this process, which has more cells to play
-    reader = open_store(settings).open(str(run.id))
-    try:
-        chart = read_chart(reader)
-    finally:
-        reader.close()
+    chart, accuracy, stopped = charted(training, settings, watching(training) if watching else None)
     truth = truth_of(training, chart)
     return Played(
         cell=cell,

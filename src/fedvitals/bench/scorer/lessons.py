@@ -11,20 +11,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedvitals.bench.charted import charted
 from fedvitals.bench.scorer.curriculum import Lesson
 from fedvitals.bench.scorer.kinds import SCORED
-from fedvitals.diagnose.charting import read_chart
 from fedvitals.diagnose.evidence.course import FEATURES, course
 from fedvitals.errors import FedvitalsError
-from fedvitals.faults.injector import Injector
 from fedvitals.settings import Settings
-from fedvitals.store import open_store
-from fedvitals.train.build import build
-from fedvitals.train.engine import train
+from fedvitals.train.engine import Training
 from fedvitals.train.job import Job
+from fedvitals.train.threads import one_thread
 
 log = logging.getLogger("fedvitals")
-ENOUGH_LAYERS = [("layer", (2, 2))] * 8  # for asking an injector whom it strikes, not what
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,20 +58,18 @@ def learnt(lesson: Lesson, folder: Path) -> Learnt | None:
 
 
 def _trained(lesson: Lesson) -> Learnt | None:
-    job = Job.from_dict(lesson.job)
-    with tempfile.TemporaryDirectory() as place:
-        settings = Settings(dir=place)
+    with one_thread(), tempfile.TemporaryDirectory() as place:
         try:
-            train(job, settings=settings)
+            training = Training.prepare(Job.from_dict(lesson.job))
+            chart, _, stopped = charted(training, Settings(dir=place))
         except FedvitalsError as error:
-            log.info("lesson %d could not be trained: %s", lesson.number, error)
-            return None
-        reader = open_store(settings).open("last")
-        chart = read_chart(reader)
-        reader.close()
+            stopped = str(error)
+    if stopped:
+        log.info("lesson %d could not be trained: %s", lesson.number, stopped)
+        return None
     seen, table = course(chart), chart.participations
     rows = seen.measured
-    struck = np.isin(np.array(chart.clients)[table.client[rows]], _struck(job))
+    struck = np.isin(np.array(chart.clients)[table.client[rows]], list(training.injector.culprits()))
     return Learnt(
         lesson.number,
         lesson.kind,
@@ -83,16 +78,6 @@ def _trained(lesson: Lesson) -> Learnt | None:
         table.attempt[rows].astype(np.int32),
         struck & (table.round[rows] >= lesson.from_round),
     )
-
-
-def _struck(job: Job) -> list[str]:
-    if not job.faults:
-        return []
-    federation = build(job)
-    injector = Injector(
-        job.faults, federation.clients, job.seed, trainable_layers=ENOUGH_LAYERS, classes=federation.classes
-    )
-    return list(injector.culprits())
 
 
 def _write(path: Path, one: Learnt) -> None:
