@@ -54,52 +54,37 @@ class Profile:
     jitter: float
 
 
-PROFILES: Mapping[str, Profile] = {
-    "lan": Profile(  # desktops on one switched network
-        down_bits_per_s=Around(1e9, 0.1),
-        up_bits_per_s=Around(1e9, 0.1),
-        latency_s=Around(0.0005, 0.2),
-        flop_per_s=Around(10e9, 0.2),
-        step_s=Around(0.0002, 0.2),
-        loss=Around(0.0),
-        available=1.0,
-        dropout=0.0,
-        jitter=0.02,
-    ),
-    "broadband": Profile(  # laptops at home
-        down_bits_per_s=Around(100e6, 0.6),
-        up_bits_per_s=Around(25e6, 0.6),
-        latency_s=Around(0.015, 0.4),
-        flop_per_s=Around(5e9, 0.4),
-        step_s=Around(0.0005, 0.3),
-        loss=Around(0.005, 0.5),
-        available=0.9,
-        dropout=0.01,
-        jitter=0.15,
-    ),
-    "mobile": Profile(  # phones, on and off
-        down_bits_per_s=Around(30e6, 0.8),
-        up_bits_per_s=Around(8e6, 0.8),
-        latency_s=Around(0.045, 0.4),
-        flop_per_s=Around(1e9, 0.6),
-        step_s=Around(0.002, 0.4),
-        loss=Around(0.02, 0.7),
-        available=0.7,
-        dropout=0.06,
-        jitter=0.3,
-    ),
-    "cross-silo": Profile(  # hospitals, banks: a server each
-        down_bits_per_s=Around(500e6, 0.5),
-        up_bits_per_s=Around(500e6, 0.5),
-        latency_s=Around(0.030, 0.5),
-        flop_per_s=Around(200e9, 0.4),
-        step_s=Around(0.001, 0.2),
-        loss=Around(0.001, 0.5),
-        available=0.99,
-        dropout=0.002,
-        jitter=0.1,
-    ),
+Spread = tuple[float, float]  # a median and the spread around it
+# Down and up in Mbit/s, latency in ms, GFLOP/s, ms a step, lost messages; then shares: there, dropping out, jitter.
+Row = tuple[Spread, Spread, Spread, Spread, Spread, Spread, float, float, float]
+_TABLE: Mapping[str, Row] = {
+    # desktops on one switched network
+    "lan": ((1000, 0.1), (1000, 0.1), (0.5, 0.2), (10, 0.2), (0.2, 0.2), (0.0, 0.0), 1.0, 0.0, 0.02),
+    # laptops at home
+    "broadband": ((100, 0.6), (25, 0.6), (15, 0.4), (5, 0.4), (0.5, 0.3), (0.005, 0.5), 0.9, 0.01, 0.15),
+    # phones, on and off
+    "mobile": ((30, 0.8), (8, 0.8), (45, 0.4), (1, 0.6), (2, 0.4), (0.02, 0.7), 0.7, 0.06, 0.3),
+    # hospitals, banks: a server each
+    "cross-silo": ((500, 0.5), (500, 0.5), (30, 0.5), (200, 0.4), (1, 0.2), (0.001, 0.5), 0.99, 0.002, 0.1),
 }
+
+
+def _profile(row: Row) -> Profile:
+    down, up, latency, speed, step, loss, available, dropout, jitter = row
+    return Profile(
+        down_bits_per_s=Around(down[0] * 1e6, down[1]),
+        up_bits_per_s=Around(up[0] * 1e6, up[1]),
+        latency_s=Around(latency[0] / 1e3, latency[1]),
+        flop_per_s=Around(speed[0] * 1e9, speed[1]),
+        step_s=Around(step[0] / 1e3, step[1]),
+        loss=Around(*loss),
+        available=available,
+        dropout=dropout,
+        jitter=jitter,
+    )
+
+
+PROFILES: Mapping[str, Profile] = {name: _profile(row) for name, row in _TABLE.items()}
 
 
 def drawn(profile: Profile, seed: int, client: str) -> Device:
