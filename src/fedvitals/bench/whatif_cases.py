@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -185,12 +185,16 @@ def _real(
 
 def _slow_links(strength: float, *clients: int) -> list[dict[str, Any]]:
     """Clients whose uploads are waited for: for seconds of their own, however busy the machine is."""
-    return [{"kind": "slow-link", "clients": [str(one) for one in clients], "strength": strength}]
+    return _struck("slow-link", strength, clients)
 
 
 def _silent(strength: float, *clients: int) -> list[dict[str, Any]]:
     """Clients that never answer, and are waited for so many seconds."""
-    return [{"kind": "timeout", "clients": [str(one) for one in clients], "strength": strength}]
+    return _struck("timeout", strength, clients)
+
+
+def _struck(kind: str, strength: float, clients: Iterable[int]) -> list[dict[str, Any]]:
+    return [{"kind": kind, "clients": [str(one) for one in clients], "strength": strength}]
 
 
 REAL = (
