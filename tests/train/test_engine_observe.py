@@ -87,14 +87,18 @@ def test_updates_go_through_their_codec(executor: str, tmp_path: Path) -> None:
 
 
 def test_models_go_through_their_codec(tmp_path: Path) -> None:
-    """Clients train what arrives, and what they received is told apart from the global model."""
-    run(small({"train.rounds": 1, "codec.down": "fp16"}), tmp_path)
-    assert run(small({"codec.down": "fp16"})).weights_sha256 != run(small()).weights_sha256
+    """The server's steps do: everybody has the same model, and who comes each round pays for one step."""
+    whole = {"train.clients_per_round": 6, "train.rounds": 3}
+    result = run(small({**whole, "codec.down": "fp16"}), tmp_path)
+    assert result.weights_sha256 != run(small(whole)).weights_sha256
     with recorded(tmp_path) as reader:
-        some, (only,) = reader.participations(), reader.rounds()
-    assert len({one.received for one in some}) == 1
-    assert some[0].received != only.fingerprint
-    assert all((one.wire_bytes_down or 0) < 0.8 * (one.wire_bytes_up or 0) for one in some)
+        some, rounds = reader.participations(), {one.number: one for one in reader.rounds()}
+    assert all(one.received in (None, rounds[one.round].fingerprint) for one in some)
+    first = [one.wire_bytes_down for one in some if one.round == 0]
+    later = [one for one in some if one.round > 0]
+    assert first == [0] * 6  # the first model follows from the job
+    assert all(0 < (one.wire_bytes_down or 0) < 0.6 * (one.wire_bytes_up or 0) for one in later)
+    assert sum(one.wire_bytes_down or 0 for one in some) == result.bytes_down
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -117,5 +121,5 @@ def test_a_model_that_cannot_be_sent_ends_the_run() -> None:
     """With the round and the reason."""
     faults = [{"kind": "nan-update", "clients": [2]}]
     changes = {"train.clients_per_round": 6, "codec.down": "fp16", "faults": faults}
-    with pytest.raises(TrainingError, match="round 1: the global model cannot be sent: layer '3"):
+    with pytest.raises(TrainingError, match=r"step \d of the global model cannot be sent \(codec.down\): layer '3"):
         run(small(changes))

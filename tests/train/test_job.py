@@ -164,6 +164,7 @@ def test_to_dict_round_trips(said: dict[str, Any]) -> None:
     said["execute"]["clock"] = "virtual"  # what is reckoned needs it
     said["model"]["kernel"] = said["model"].get("kernel", 5) | 1
     said["server"] |= _of_one_mode(said["server"])
+    said["codec"]["adapt"] = said["codec"].get("adapt", False) and said["server"].get("deadline_s", 0.0) > 0.0
     job = Job.from_dict(said)
     text = json.dumps(job.to_dict(), allow_nan=False)
     assert Job.from_dict(json.loads(text)) == job

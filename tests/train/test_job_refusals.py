@@ -76,6 +76,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"server": {"selection": "pisces"}}, 'server.selection = "pisces" goes by how stale updates are'),
     ({"server": {"aggregator": "fedasync"}}, 'server.aggregator = "fedasync" goes by how stale updates are'),
     ({"server": {"staleness_bound": -1}}, "server.staleness_bound = -1 is out of range; right is at least 0"),
+    (
+        {"server": {"mode": "async", "over_select": 1.5}, "execute": {"clock": "virtual"}},
+        'server.over_select = 1.5 is for rounds; server.mode = "async" has none',
+    ),
+    ({"server": {"mode": "async", "buffer": 21}}, "server.buffer = 21 would never fill"),
+    (
+        {"server": {"mode": "async"}, "execute": {"executor": "vectorised"}},
+        'execute.executor = "vectorised" has none; right is "processes", or execute.clock = "virtual"',
+    ),
+    ({"server": {"mode": "async", "staleness_weight": "old"}}, 'server.staleness_weight = "old" is not one of'),
+    ({"server": {"mode": "async", "deadline_s": 3}}, "server.deadline_s = 3.0 is reckoned, and not waited for"),
     ({"server": {"floor": 1.5}}, "server.floor = 1.5 is out of range"),
 ]
 
@@ -91,7 +102,6 @@ def test_refused_by_name(job: dict[str, Any], words: str) -> None:
 
 
 UNBUILT: list[tuple[dict[str, Any], str]] = [
-    ({"server": {"mode": "async"}}, '"sync"'),
     ({"execute": {"executor": "flower"}}, '"auto", "vectorised", "sequential", "processes"'),
 ]
 

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from fedvitals.codecs import parse
 from fedvitals.train.aggregate import AGGREGATORS, make
 from fedvitals.train.build import build
+from fedvitals.train.downlink import Downlink
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.hooks import RoundUpdates
 from fedvitals.train.server import Server
+from fedvitals.train.uplink import Uplink
 
 ROBUST = ["median", "trimmed-mean", "krum", "multi-krum", "geometric-median"]
 
@@ -23,7 +25,9 @@ def _flat() -> FlatModel:
 
 
 def _server(aggregator: str = "fedavg", lr: float = 1.0) -> Server:
-    return Server(_flat(), make(aggregator, lr), parse("identity"), parse("identity"))
+    model = _flat()
+    plain = parse("identity")
+    return Server(model, make(aggregator, lr), Uplink(plain, model), Downlink(plain, model))
 
 
 def _updates(server: Server, rows: int = 5, size: float = 0.01) -> RoundUpdates:
@@ -79,7 +83,7 @@ def test_who_votes_votes_on_running_statistics_too(aggregator: str) -> None:
 
 def test_every_aggregator_is_known_to_vote_or_to_average() -> None:
     """A new one has to be put on one side."""
-    assert set(AGGREGATORS) == {*ROBUST, "fedavg", "fedavgm", "fedadam"}
+    assert set(AGGREGATORS) == {*ROBUST, "fedavg", "fedavgm", "fedadam", "fedasync"}
 
 
 def test_counts_take_the_largest() -> None:
@@ -123,11 +127,11 @@ def test_bytes_are_counted_as_they_go() -> None:
     """Of each model out and each update in: what the codec really writes."""
     server = _server()
     updates = _updates(server, rows=3)
-    arrived, sizes = server.received(updates.updates)
-    size = len(parse("identity").encode(server.model.named(updates.updates[0])))
-    assert torch.equal(arrived, updates.updates)
-    assert sizes == [size] * 3
-    assert server.sent() == size
-    assert (server.bytes_up, server.bytes_down) == (3 * size, size)
+    received = server.uplink.received(updates.clients, updates.updates)
+    size = len(parse("identity").encode(server.model.named(updates.updates[0]) | server.model.integers))
+    assert torch.equal(received.updates, updates.updates)
+    assert received.sizes == [size] * 3
+    assert server.downlink.sent("0") == size
+    assert (server.uplink.bytes, server.downlink.bytes) == (3 * size, size)
     assert torch.equal(server.outgoing(), server.model.weights)
     assert server.outgoing().data_ptr() != server.model.weights.data_ptr()

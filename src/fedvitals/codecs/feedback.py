@@ -91,9 +91,9 @@ class Memory:
         self.codec = codec
         self._remains: dict[str, _Remains] = {}
 
-    def encode(self, client: str, update: Update) -> Sent:
-        """One message of a client. CodecError leaves its memory as it was."""
-        codec = self.codec
+    def encode(self, client: str, update: Update, codec: Codec | None = None) -> Sent:
+        """One message of a client, perhaps by a variant of the codec. CodecError leaves its memory as it was."""
+        codec = codec or self.codec
         if not isinstance(codec, Feedback):
             data = codec.encode(update)
             return Sent(data, codec.decode(data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedvitals.codecs.pipeline import Pipeline
 from fedvitals.codecs.protocol import Codec
 from fedvitals.codecs.reductions.lowrank import low_rank
 from fedvitals.codecs.reductions.randomk import random_k
-from fedvitals.codecs.reductions.scattered import share_of
+from fedvitals.codecs.reductions.scattered import parsed_share
 from fedvitals.codecs.reductions.topk import TopK, threshold, top_k
 from fedvitals.codecs.roundings import qsgd, uniform
 from fedvitals.codecs.roundings.halved import FORMATS, Halved
@@ -76,6 +77,32 @@ def from_config(config: Mapping[str, Any]) -> Codec:
         return _chained([_of_config(stage) for stage in stages])
     part = _of_config(config)
     return _chained([] if part[0] == "identity" else [part])
+
+
+def share_of(codec: Codec) -> float:
+    """The share of values that a codec sends; CodecError for one that has none to choose."""
+    return _shared(codec)[1]
+
+
+def with_share(codec: Codec, share: float) -> Codec:
+    """The same codec for another share of the values."""
+    if isinstance(codec, Feedback):
+        return replace(codec, inner=with_share(codec.inner, share))
+    stage, _ = _shared(codec)
+    _, colon, rest = (stage.argument or "").partition(":")
+    argument = f"{share:.9g}{colon}{rest}"
+    changed = Stage(stage.id, argument, dict(_made(stage.id, argument)))
+    assert isinstance(codec, Pipeline)
+    return Pipeline(tuple(changed if one is stage else one for one in codec.stages))
+
+
+def _shared(codec: Codec) -> tuple[Stage, float]:
+    inner = codec.inner if isinstance(codec, Feedback) else codec
+    for stage in inner.stages if isinstance(inner, Pipeline) else ():
+        share = getattr(stage.parts.get("reduction"), "share", None)
+        if share is not None:
+            return stage, float(share)
+    raise CodecError(f"codec {codec.config['id']!r} has no share of values to choose: take topk, randomk or ternary")
 
 
 def _of_config(config: object) -> tuple[str, str | None]:
@@ -149,7 +176,7 @@ def _plain(id: str, parts: Callable[[], Parts]) -> None:
 
 
 def _ternary(argument: str | None) -> Parts:
-    return {"reduction": TopK(share_of("ternary", argument or "")), "rounding": Signs()}
+    return {"reduction": TopK(parsed_share("ternary", argument or "")), "rounding": Signs()}
 
 
 for _format in FORMATS:

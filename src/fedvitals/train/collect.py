@@ -19,6 +19,7 @@ from fedvitals.train.closing import closed
 from fedvitals.train.hooks import RoundUpdates
 from fedvitals.train.local import unanswered
 from fedvitals.train.reckoning import Broke, Reckoned
+from fedvitals.train.remarks import remarks
 from fedvitals.train.reports import durations_s, nothing_came, reports
 from fedvitals.train.selections import Report
 from fedvitals.train.times import RoundTimes
@@ -56,19 +57,13 @@ class Collector:
         self._held: list[Trained] = []  # of clients whose fault needs to see the others first
         self._honest: dict[str, Tensor] = {}
         self._failures: dict[str, Failed] = {}
-        self._received: dict[str, str] = {}  # fingerprint of what clients got, where that is not the global model
 
     def collect(self, works: Sequence[LocalWork]) -> RoundUpdates:
         """Train, and give what is to be aggregated; TrainingError when nobody is left."""
         training = self._training
         self._rnd.selected(len(works))
-        try:
-            with self._phase("encode"):
-                weights, integers = training.server.outgoing(), training.model.integers
-        except CodecError as error:
-            raise TrainingError(f"round {works[0].round}: the global model cannot be sent: {error}") from error
-        if training.server.alters_models:
-            self._received = {"received": training.model.flattener.fingerprint(weights)}
+        with self._phase("encode"):
+            weights, integers = training.server.outgoing(), training.model.integers
         planned = {work.name: work for work in works}
         going = self._times.handed_out([work for work in works if not self._ends_early(work)])
         for result in training.executor.run(going, weights, integers) if going else ():
@@ -107,10 +102,11 @@ class Collector:
 
     def _ends_early(self, work: LocalWork) -> bool:
         """Whether a client is lost to its link or its owner before it has trained; that is recorded."""
-        reckoned = self._times.early_end(work, self._training.server.model_bytes)
+        downlink = self._training.server.downlink
+        reckoned = self._times.early_end(work, downlink.owed(work.name))
         if reckoned is None or reckoned.broke is None or work.silent_s > 0:
             return False
-        self._break_off(work, reckoned, reckoned.broke, self._training.server.sent())
+        self._break_off(work, reckoned, reckoned.broke, downlink.sent(work.name))
         return True
 
     def _break_off(self, work: LocalWork, reckoned: Reckoned, broke: Broke, down: int) -> None:
@@ -120,7 +116,7 @@ class Collector:
     def _fail(self, failed: Failed) -> None:
         if failed.kind == "timeout":  # the worker may have been spared the wait
             failed = replace(failed, message=unanswered(failed.work))
-        down = self._training.server.sent()
+        down = self._training.server.downlink.sent(failed.work.name)
         self._lose(Lost(failed, self._times.failed(failed, down), down))
 
     def _lose(self, lost: Lost) -> None:
@@ -199,15 +195,18 @@ class Collector:
             injector.observe(work.name, honest[slot])
 
     def _arrive(self, trained: Trained) -> None:
-        training = self._training
-        try:
-            arrived, sizes = training.server.received(trained.updates)
-        except CodecError as error:
-            self._refuse(trained, error)
-            return
-        down = [training.server.sent() for _ in trained.works]
-        reckoned = self._times.finished(trained, sizes, down)
-        arrival = self._without_broken(Arrival(trained, arrived, sizes, down, reckoned))
+        server = self._training.server
+        names = [work.name for work in trained.works]
+        received = server.uplink.received(names, trained.updates, trained.integers)
+        if received.refused:
+            trained = self._without_refused(trained, received.refused)
+            if not received.sizes:
+                return
+        down = [server.downlink.sent(work.name) for work in trained.works]
+        reckoned = self._times.finished(trained, received.sizes, down)
+        for work, size, one in zip(trained.works, received.sizes, reckoned, strict=False):
+            server.uplink.heard(work.name, size, one.phases_s)
+        arrival = self._without_broken(Arrival(trained, received.updates, received.sizes, down, reckoned))
         if arrival is None:
             return
         if self._holds:
@@ -263,15 +262,13 @@ class Collector:
             self._training.attendance.busy(work.client, self._times.end_ns(reckoned))
         self._record(arrival, {"outcome": Outcome.LATE.value, "applied_version": None, "staleness": None})
 
-    def _refuse(self, trained: Trained, error: CodecError) -> None:
+    def _without_refused(self, trained: Trained, refused: Mapping[int, CodecError]) -> Trained:
         """An update that the codec cannot take costs its client, not the cohort."""
-        if len(trained.works) > 1:
-            for slot in range(len(trained.works)):
-                self._arrive(part(trained, [slot]))
-            return
-        kind, message, text = type(error).__name__, message_of(error), traceback_of(error)
-        times = trained.start_ns[0], trained.end_ns[0]
-        self._fail(Failed(trained.works[0], "encode", kind, message, text, *times))
+        for place, error in refused.items():
+            kind, message, text = type(error).__name__, message_of(error), traceback_of(error)
+            times = trained.start_ns[place], trained.end_ns[place]
+            self._fail(Failed(trained.works[place], "encode", kind, message, text, *times))
+        return part(trained, [place for place in range(len(trained.works)) if place not in refused])
 
     def _record(self, arrival: Arrival, judged: Mapping[str, Any]) -> None:
         trained = arrival.trained
@@ -286,7 +283,8 @@ class Collector:
         for sample in trained.sampled:
             cohort.sampled_norms(sample.step, sample.stats, sample.slots)
         times = self._times.columns(trained, arrival.reckoned)
-        columns: dict[str, Any] = {**times, **self._received, **judged}
+        said = remarks(self._training.server.uplink, arrival.names, [one.retries for one in arrival.reckoned])
+        columns: dict[str, Any] = {**times, **said, **judged}
         cohort.submit(
             updates=arrival.updates,
             step_losses=trained.losses,

@@ -23,11 +23,13 @@ from fedvitals.faults.registry import make as make_fault
 from fedvitals.faults.work import LocalWork
 from fedvitals.run import Run, start
 from fedvitals.settings import Settings, resolve
+from fedvitals.train.adaptive import Adaptive
 from fedvitals.train.aggregate import make, own_rate
 from fedvitals.train.attendance import LOOK_AGAIN_S, MOST_LOOKS, Attendance
 from fedvitals.train.build import build
 from fedvitals.train.clock import RealClock, VirtualClock
 from fedvitals.train.collect import Collector
+from fedvitals.train.downlink import Downlink
 from fedvitals.train.evaluate import evaluate, evaluate_groups
 from fedvitals.train.executors import Parts, pick
 from fedvitals.train.federation import Federation
@@ -45,6 +47,7 @@ from fedvitals.train.selections import make as make_selection
 from fedvitals.train.server import Server
 from fedvitals.train.threads import one_thread
 from fedvitals.train.trained import Executor
+from fedvitals.train.uplink import Uplink
 
 log = logging.getLogger("fedvitals")
 
@@ -67,7 +70,7 @@ def train(
         try:
             shown.began(job, len(training.federation.clients), training.executor.name, training.why)
             with training.recorded(observed) as run:
-                result = training.rounds(run, hook or NoHook(), shown, began)
+                result = training.carried_out(run, hook or NoHook(), shown, began)
         finally:
             training.executor.close()
     shown.ended(result)
@@ -104,7 +107,8 @@ class Training:
     @staticmethod
     def prepare(job: Job, *, full_steps: bool = False) -> Training:
         """Load, deal, build and check: whatever is wrong with a job shows here, before anything is written."""
-        codecs = parse(job.codec.up), parse(job.codec.down)
+        up, down = parse(job.codec.up), parse(job.codec.down)
+        adaptive = Adaptive(up, job.server.deadline_s) if job.codec.adapt else None
         aggregator = make(job.server.aggregator, job.server.lr)
         federation = build(job)
         model = FlatModel(build_model(job, federation))
@@ -116,7 +120,7 @@ class Training:
         network = network_of(job.network.profile, federation.clients, job.seed)
         attendance = Attendance(network, job.train.exclude)
         clock = VirtualClock() if job.execute.clock == "virtual" else RealClock()
-        server = Server(model, aggregator, *codecs)
+        server = Server(model, aggregator, Uplink(up, model, adaptive), Downlink(down, model))
         picked = pick(Parts(job, federation, build_model(job, federation), full_steps))  # last: it may fork
         return Training(
             job, federation, model, picked.executor, picked.why, injector, server, clock, network, attendance
@@ -153,6 +157,14 @@ class Training:
             self.job.name, config=config, settings=settings, now_ns=self.clock.now_ns, environment_extra=extra
         ) as run:
             yield run
+
+    def carried_out(self, run: Run | NoRun, hook: RoundHook, progress: Progress, began: float) -> Result:
+        """In rounds, or without."""
+        if self.job.server.mode == "sync":
+            return self.rounds(run, hook, progress, began)
+        from fedvitals.train.asynchronous.steps import Steps, fleet_of
+
+        return Steps(self, fleet_of(self), run, hook).all(progress, began)
 
     def rounds(self, run: Run | NoRun, hook: RoundHook, progress: Progress, began: float) -> Result:
         """All rounds, one after the other."""
@@ -275,8 +287,8 @@ class Training:
             accuracy=accuracy,
             loss=loss,
             wall_s=wall_s,
-            bytes_up=self.server.bytes_up,
-            bytes_down=self.server.bytes_down,
+            bytes_up=self.server.uplink.bytes,
+            bytes_down=self.server.downlink.bytes,
             weights_sha256=self.model.sha256(),
             executor=self.executor.name,
             clients_per_s=counts["trained"] / wall_s if wall_s > 0 else 0.0,

@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.precision import require_that_it_pays
 from fedvitals.train.trained import Executor, Failed, Trained
 from fedvitals.train.vectorised import BatchTrainer, VectorisedExecutor
+from fedvitals.train.workers import Limits
 
 SMALL_CHUNK = 50  # clients of a small dense model: two chunks of a cohort of 100 keep two cores busy
 CHUNK_BYTES = 64 * 2**20  # weights, gradients and activations of a chunk, roughly
@@ -74,6 +76,8 @@ def pick(parts: Parts) -> Picked:
     alone = _only_alone(parts.job)
     if alone is not None:
         return _one_by_one(parts, local, alone)
+    if wish == "auto" and parts.job.server.mode == "async" and parts.job.execute.clock == "real":
+        return Picked(_processes(parts, local), "clients work at the same time, each on a model of its own")
     if wish == "auto":
         against = _against_batching(parts)
         if against is not None:
@@ -128,7 +132,19 @@ def _processes(parts: Parts, local: LocalTrainer) -> Executor:
         chunk=1,
         size=local.model.size,
         most=_most(parts),
+        expected=partial(_expected, parts.federation),
+        limits=_limits(parts.job),
     )
+
+
+def _expected(federation: Federation, work: LocalWork) -> float:
+    """What a client's training costs beside another's: its rows, and how slow it is made."""
+    rows = len(work.y) if work.y is not None else len(federation.train_rows[work.client])
+    return rows * (work.compute_factor + work.load_factor - 1.0)
+
+
+def _limits(job: Job) -> Limits:
+    return Limits(job.execute.threads, job.execute.worker_mb)
 
 
 def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
@@ -143,7 +159,9 @@ def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
     ) -> Iterator[Trained | Failed]:
         return trainer.attempt(works, weights, integers, row // chunk)
 
-    return PoolExecutor("vectorised", attempt, workers=workers, chunk=chunk, size=size, most=cohort)
+    return PoolExecutor(
+        "vectorised", attempt, workers=workers, chunk=chunk, size=size, most=cohort, limits=_limits(parts.job)
+    )
 
 
 def chunk_size(job: Job, size: int, row: tuple[int, ...] = ()) -> int:

@@ -71,6 +71,7 @@ class Job:
             raise JobError("faults should be FaultSpecs; Job.from_dict takes plain tables")
         self._check_faults()
         self._check_clock()
+        self._check_adapting()
         self._check_mode()
         self._check_excluded()
 
@@ -92,7 +93,8 @@ class Job:
             if value != plain and self.execute.clock != "virtual":
                 raise JobError(
                     f'{name} = {shown(value)} is reckoned, and not waited for: it needs execute.clock = "virtual"; '
-                    f"on the real clock {name} = {shown(plain)} is right"
+                    f"on the real clock {name} = {shown(plain)} is right: there clients share this machine's workers, "
+                    f"and who is late would be a matter of whose turn it was"
                 )
 
     def _check_mode(self) -> None:
@@ -123,6 +125,10 @@ class Job:
                 f"server.buffer = {server.buffer} would never fill: a client has one update in it, and there are "
                 f"{there} clients; right is at most {there}"
             )
+
+    def _check_adapting(self) -> None:
+        if self.codec.adapt and self.server.deadline_s == 0.0:
+            raise JobError("codec.adapt = true chooses shares by the deadline: set server.deadline_s above 0")
 
     def _check_excluded(self) -> None:
         """Clients of a dealt-out source are known by their numbers; those of others when the data is there."""

@@ -2,6 +2,9 @@
 
 Workers are forked, so they start with everything in place and nothing is sent but plans and results; updates are
 written into memory that both sides see. A worker that dies costs its clients this round, and is replaced.
+
+A round hands out its tasks with `run`, those that are expected to take longest first. Without rounds, single clients
+are handed out with `hand_out`, each with a model of its own, and taken back with `take` as they are done.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 
 import numpy as np
@@ -20,30 +23,46 @@ from fedvitals.errors import TrainingError
 from fedvitals.faults.work import LocalWork
 from fedvitals.train import workers as processes
 from fedvitals.train.trained import Failed, Trained
-from fedvitals.train.workers import Attempt, Shared, Worker
+from fedvitals.train.workers import Attempt, Limits, Shared, Task, Worker
+
+OWN_LIMITS = Limits()
 
 
 class PoolExecutor:
     """Hands out tasks of `chunk` clients to `workers` processes, each as soon as one is free."""
 
-    def __init__(self, name: str, attempt: Attempt, *, workers: int, chunk: int, size: int, most: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        attempt: Attempt,
+        *,
+        workers: int,
+        chunk: int,
+        size: int,
+        most: int,
+        expected: Callable[[LocalWork], float] | None = None,
+        limits: Limits = OWN_LIMITS,
+    ) -> None:
         if "fork" not in multiprocessing.get_all_start_methods():
             raise TrainingError(f"executor {name!r} with several workers needs fork(), which this system has not")
         self.name = name
         self._attempt = attempt
         self._chunk = chunk
-        self._shared = Shared(_memory(1, size)[0], _memory(most, size))
+        self._expected = expected
+        self._limits = limits
+        self.workers = max(1, min(workers, -(-most // chunk)))
+        self._shared = Shared(_memory(self.workers, size), _memory(most, size))
         self._workers: list[Worker] = []
-        for _ in range(max(1, min(workers, -(-most // chunk)))):
+        self._handed: dict[Connection, tuple[Worker, LocalWork, int, int]] = {}  # with the row that is theirs
+        for _ in range(self.workers):
             self._start()
 
     def run(
         self, works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor]
     ) -> Iterator[Trained | Failed]:
-        self._shared.weights.copy_(weights)
+        self._shared.weights[0].copy_(weights)
         self._replace_dead()
-        tasks = [(start, works[start : start + self._chunk]) for start in range(0, len(works), self._chunk)]
-        tasks.reverse()
+        tasks = self._tasks(works)
         busy: dict[Connection, tuple[Worker, Sequence[LocalWork], int]] = {}
         idle = list(self._workers)
         finished: list[Trained | Failed] = []
@@ -51,7 +70,7 @@ class PoolExecutor:
             while tasks and idle:
                 worker, (row, some) = idle.pop(), tasks.pop()
                 busy[worker.connection] = (worker, some, time.perf_counter_ns())
-                worker.send((row, some, dict(integers)))
+                worker.send(Task(row, some, dict(integers)))
             yield from finished  # the engine has its work to do with them: the workers have theirs by now
             finished = []
             for ready in wait(list(busy)):
@@ -62,6 +81,37 @@ class PoolExecutor:
                 idle.append(worker)
                 finished += results
         yield from finished
+
+    def _tasks(self, works: Sequence[LocalWork]) -> list[tuple[int, Sequence[LocalWork]]]:
+        """The next one last. Single clients go by the time they are expected to take, so that no worker begins a long
+        one when the others are done (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969). Who is in a batch
+        with whom is in the bits of the result, and stays as it is."""
+        tasks = [(start, works[start : start + self._chunk]) for start in range(0, len(works), self._chunk)]
+        tasks.reverse()
+        if self._expected is not None and self._chunk == 1:
+            tasks.sort(key=lambda task: self._expected(task[1][0]))  # type: ignore[misc]  # mypy forgets it in a lambda
+        return tasks
+
+    def hand_out(self, work: LocalWork, weights: Tensor, integers: Mapping[str, Tensor]) -> None:
+        """Let an idle worker train this client from this model; there must be one."""
+        self._replace_dead()
+        taken = {row for _, _, row, _ in self._handed.values()}
+        row = next(row for row in range(self.workers) if row not in taken)
+        worker = next(worker for worker in self._workers if worker.connection not in self._handed)
+        self._shared.weights[row].copy_(weights)
+        self._handed[worker.connection] = (worker, work, row, time.perf_counter_ns())
+        worker.send(Task(row, [work], dict(integers), row))
+
+    def take(self) -> list[Trained | Failed]:
+        """Who was handed out and is done; waits until somebody is."""
+        done: list[Trained | Failed] = []
+        for ready in wait(list(self._handed)):
+            assert isinstance(ready, Connection)
+            worker, work, _, sent_ns = self._handed.pop(ready)
+            results, _ = self._collect(worker, [work])
+            _add_the_way([one for one in results if isinstance(one, Trained)], sent_ns)
+            done += results
+        return done
 
     def close(self) -> None:
         processes.stop(self._workers)
@@ -90,7 +140,8 @@ class PoolExecutor:
     def _replace_dead(self) -> None:
         """A worker that died between rounds costs nobody anything."""
         for worker in [worker for worker in self._workers if not worker.process.is_alive()]:
-            self._replaced(worker)
+            if worker.connection not in self._handed:  # it will be told of when it is waited for
+                self._replaced(worker)
 
     def _replaced(self, worker: Worker) -> Worker:
         self._workers.remove(worker)
@@ -98,7 +149,7 @@ class PoolExecutor:
         return self._start()
 
     def _start(self) -> Worker:
-        worker = processes.start(self._attempt, self._shared, self._workers)
+        worker = processes.start(self._attempt, self._shared, self._workers, self._limits)
         self._workers.append(worker)
         return worker
 

@@ -66,6 +66,16 @@ class Reckoner:
         message = f"went away after {sum(left.values()):.3g} s"
         return Reckoned(left, _retries(download), Broke(stage, "ConnectionResetError", message, Outcome.DROPPED))
 
+    def until_trained_s(self, work: LocalWork, down_bytes: int) -> float:
+        """When a client is done training, or raises."""
+        if work.error is not None:
+            return self.failed(work, "train", down_bytes).total_s
+        return self.network.download(work, down_bytes).seconds + sum(self._planned(work).values())
+
+    def expected_s(self, work: LocalWork, model_bytes: int) -> float:
+        """How long a client takes with whom all goes well, and whose update is as large as the model."""
+        return self.until_trained_s(work, model_bytes) + self.network.upload(work, model_bytes).seconds
+
     def failed(self, work: LocalWork, stage: str, down_bytes: int) -> Reckoned:
         """A client that raised: where training failed it had the model, where encoding failed it had trained as well.
 

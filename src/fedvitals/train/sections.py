@@ -150,9 +150,8 @@ class ServerSpec(Section):
     )
     mode: str = key(
         "sync",
-        "Rounds, or a buffer that never waits.",
+        "Rounds, or a buffer that never waits: [how](../how-to/train-asynchronously.md).",
         choices=("sync", "async"),
-        built=("sync",),
     )
     selection: str = key("random", "How clients are chosen: [which](../how-to/choose-clients.md).", choices=SELECTIONS)
     floor: float = key(
@@ -160,7 +159,7 @@ class ServerSpec(Section):
     )
     deadline_s: float = key(
         0.0,
-        "Seconds after which a round stops waiting, on the virtual clock; who is not done is late. 0 waits.",
+        "Seconds after which a client is not waited for, on the virtual clock; who is not done is late. 0 waits.",
         low=0.0,
         high=1e9,
     )
@@ -188,7 +187,12 @@ class CodecSpec(Section):
 
     title: ClassVar[str] = "codec"
     up: str = key("identity", "Updates, client to server.", longest=500)
-    down: str = key("identity", "Models, server to client.", longest=500)
+    down: str = key(
+        "identity", "The server's steps, server to client: who missed some pays for each, or for a model.", longest=500
+    )
+    adapt: bool = key(
+        False, "Choose each client's share of `up` so that its upload is done by server.deadline_s, from its last one."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +222,13 @@ class ExecuteSpec(Section):
         built=("auto", "vectorised", "sequential", "processes"),
     )
     workers: int = key(0, "Processes; 0: as many as there are cores.", low=0, high=4096)
+    threads: int = key(1, "Threads a worker; the last bits of a result depend on how many there are.", low=1, high=1024)
+    worker_mb: int = key(
+        0,
+        "Memory that a worker may take beyond what it begins with; a client that needs more fails. 0: no bound.",
+        low=0,
+        high=1_000_000_000,
+    )
     clock: str = key("real", "Real seconds, or virtual ones that pass at once.", choices=("real", "virtual"))
     chunk: int = key(0, "Clients trained as one batch; 0: from the table of measurements.", low=0, high=100_000)
     measure: bool = key(True, "Measure first whether bf16 pays, and refuse it where it does not.")

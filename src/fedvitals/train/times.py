@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedvitals.capture.attributes import as_json
 from fedvitals.faults.work import LocalWork
 from fedvitals.train.clock import RealClock, VirtualClock
 from fedvitals.train.reckoning import Reckoned, Reckoner
@@ -92,15 +91,8 @@ class RoundTimes:
         }
 
     def _virtual(self, reckoned: Sequence[Reckoned]) -> dict[str, Any]:
-        columns: dict[str, Any] = {
+        return {
             "start_ns": self._clock.now_ns() - self._origin_ns,
             "end_ns": [self.end_ns(one) - self._origin_ns for one in reckoned],
             "phases_s": {name: [one.phases_s[name] for one in reckoned] for name in reckoned[0].phases_s},
         }
-        if any(one.retries for one in reckoned):
-            columns["metrics"] = [_retries(one.retries) for one in reckoned]
-        return columns
-
-
-def _retries(retries: Mapping[str, int]) -> str | None:
-    return as_json({f"{phase}_retries": count for phase, count in retries.items()}) if retries else None

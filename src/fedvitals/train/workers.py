@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import Any, NamedTuple
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -29,10 +30,26 @@ Attempt = Callable[[Sequence[LocalWork], Tensor, Mapping[str, Tensor], int], Ite
 STOPPING_S = 2.0  # what busy workers get to end by themselves when the engine is done, all together
 
 
+class Task(NamedTuple):
+    """What a worker is to do."""
+
+    row: int  # of the first client's update
+    works: Sequence[LocalWork]
+    integers: Mapping[str, Tensor]
+    model: int = 0  # row of the weights that they start from
+
+
+class Limits(NamedTuple):
+    """What a worker may take."""
+
+    threads: int = 1
+    memory_mb: int = 0  # beyond what it begins with; 0: as much as there is
+
+
 class Shared(NamedTuple):
     """Memory that the engine and its workers see."""
 
-    weights: Tensor  # [size]: what a round starts from; workers only read it
+    weights: Tensor  # [workers, size]: what clients start from, a round's in the first row; workers only read it
     updates: Tensor  # [clients, size]: a task's rows are its own
 
 
@@ -53,13 +70,13 @@ class Worker:
         return results
 
 
-def start(attempt: Attempt, shared: Shared, others: Sequence[Worker]) -> Worker:
+def start(attempt: Attempt, shared: Shared, others: Sequence[Worker], limits: Limits) -> Worker:
     """Fork a worker. `others` are those that live: their connections are no business of the new one."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     not_its_own = [ours, *(worker.connection for worker in others)]
     process = context.Process(
-        target=_serve, args=(theirs, not_its_own, attempt, shared), name="fedvitals-worker", daemon=True
+        target=_serve, args=(theirs, not_its_own, attempt, shared, limits), name="fedvitals-worker", daemon=True
     )
     with _no_interrupt():  # until the worker has said that it ignores them
         process.start()
@@ -89,20 +106,33 @@ def _no_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(connection: Connection, not_ours: list[Connection], attempt: Attempt, shared: Shared) -> None:
+def _serve(
+    connection: Connection, not_ours: list[Connection], attempt: Attempt, shared: Shared, limits: Limits
+) -> None:
     """The worker: until the engine closes its end, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to handle
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for other in not_ours:
         other.close()  # held open here, it would hide the engine's end from a sibling
-    torch.set_num_threads(1)
+    torch.set_num_threads(limits.threads)
+    _bound_memory(limits.memory_mb)
     while True:
         try:
-            row, some, integers = pickle.loads(connection.recv_bytes())  # noqa: S301  # from the engine
-            results = _written(attempt(some, shared.weights.clone(), integers, row), shared.updates, row)
+            task: Task = pickle.loads(connection.recv_bytes())  # noqa: S301  # from the engine
+            received = shared.weights[task.model].clone()
+            results = _written(attempt(task.works, received, task.integers, task.row), shared.updates, task.row)
             connection.send_bytes(_packed(results))
         except (EOFError, OSError):
             return  # the engine is gone, or has had enough
+
+
+def _bound_memory(memory_mb: int) -> None:
+    """Beyond the bound memory is refused to the client that asks for it, which fails; the worker lives on."""
+    if memory_mb:
+        import resource
+
+        own = psutil.Process().memory_info().vms
+        resource.setrlimit(resource.RLIMIT_AS, (own + memory_mb * 2**20, resource.RLIM_INFINITY))
 
 
 def _written(results: Iterator[Trained | Failed], updates: Tensor, row: int) -> list[Trained | Failed]:

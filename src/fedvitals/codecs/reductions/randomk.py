@@ -13,7 +13,7 @@ import numpy as np
 
 from fedvitals.codecs.frame import Layer
 from fedvitals.codecs.numbers import Floats
-from fedvitals.codecs.reductions.scattered import Scattered, kept_of, share_of
+from fedvitals.codecs.reductions.scattered import Scattered, kept_of, parsed_share
 from fedvitals.codecs.stages import Kept
 from fedvitals.codecs.streams import Positions, Sink, Source
 
@@ -51,7 +51,7 @@ class RandomK(Scattered):
 
 def random_k(argument: str | None) -> RandomK:
     """From the text after `randomk:`."""
-    return RandomK(share_of("randomk", argument or ""))
+    return RandomK(parsed_share("randomk", argument or ""))
 
 
 def _least(words: np.ndarray, count: int) -> Positions:

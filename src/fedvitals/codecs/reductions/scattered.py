@@ -39,7 +39,7 @@ def kept_of(values: int, share: float) -> int:
     return min(values, max(1, math.ceil(round(share * values, 6))))
 
 
-def share_of(id: str, text: str) -> float:
+def parsed_share(id: str, text: str) -> float:
     """A share as it is written: above 0, at most 1."""
     try:
         share = float(text)

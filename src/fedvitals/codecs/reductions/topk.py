@@ -16,7 +16,7 @@ import numpy as np
 
 from fedvitals.codecs.frame import Layer
 from fedvitals.codecs.numbers import Floats
-from fedvitals.codecs.reductions.scattered import Scattered, kept_of, share_of
+from fedvitals.codecs.reductions.scattered import Scattered, kept_of, parsed_share
 from fedvitals.codecs.roundings.scales import norm_of
 from fedvitals.codecs.stages import Kept
 from fedvitals.codecs.streams import Positions, Sink, Source
@@ -102,7 +102,7 @@ def top_k(argument: str | None) -> TopK:
     share, _, across = (argument or "").partition(":")
     if across and across not in ACROSS:
         raise CodecError(f"topk:{argument}: a share is taken across one of {', '.join(ACROSS)}; found {across!r}")
-    return TopK(share_of("topk", share), across or "update")
+    return TopK(parsed_share("topk", share), across or "update")
 
 
 def threshold(argument: str | None) -> Threshold:

@@ -1,0 +1,76 @@
+"""The way in: updates as they arrive at the server, through the job's codec, with what it leaves out kept a client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedvitals.codecs import Codec, Memory
+from fedvitals.errors import CodecError
+from fedvitals.train.adaptive import Adaptive
+from fedvitals.train.flat import FlatModel
+
+
+@dataclass(slots=True, eq=False)
+class Received:
+    """Updates after the wire, a row each, and the bytes each took; by row of those that were sent, who was refused."""
+
+    updates: Tensor
+    sizes: list[int]
+    refused: dict[int, CodecError] = field(default_factory=dict)
+
+
+class Uplink:
+    """One message a client a round."""
+
+    def __init__(self, codec: Codec, model: FlatModel, adaptive: Adaptive | None = None) -> None:
+        self.bytes = 0
+        self._model = model
+        self._memory = Memory(codec)
+        self._adaptive = adaptive
+        self._shares: dict[str, float] = {}  # of each client's last message, where they are chosen
+        # Identity writes equally many bytes for every update of this model, and gives back what it was given.
+        plain = codec.config == {"id": "identity"}
+        self._size = len(codec.encode(model.named(model.weights) | model.integers)) if plain else None
+
+    def received(
+        self, clients: Sequence[str], updates: Tensor, integers: Sequence[Mapping[str, Tensor]] = ()
+    ) -> Received:
+        """Updates [clients, size] as they arrive. One that the codec cannot take is refused, and costs nobody else."""
+        if self._size is not None:
+            self.bytes += self._size * len(updates)
+            return Received(updates, [self._size] * len(updates))
+        rows: list[Tensor] = []
+        found = Received(updates[:0], [])
+        for place, (client, update) in enumerate(zip(clients, updates, strict=True)):
+            counted = integers[place] if integers else {}
+            try:
+                sent = self._memory.encode(client, self._model.named(update) | dict(counted), self._codec(client))
+            except CodecError as error:
+                found.refused[place] = error
+                continue
+            rows.append(self._model.from_named(sent.arrived))
+            found.sizes.append(len(sent.data))
+        found.updates = torch.stack(rows) if rows else found.updates
+        self.bytes += sum(found.sizes)
+        return found
+
+    def heard(self, client: str, size: int, phases_s: Mapping[str, float]) -> None:
+        """How long a client's round took, for the next one's share."""
+        if self._adaptive is not None:
+            self._adaptive.heard(client, size, phases_s)
+
+    def told(self, client: str) -> dict[str, float]:
+        """What is worth recording of a client's last message: what it still owes, and the share that it sent."""
+        owed = self._memory.residual_norm(client)
+        told = {"residual_norm": owed} if owed else {}
+        return told | ({"share": self._shares[client]} if client in self._shares else {})
+
+    def _codec(self, client: str) -> Codec | None:
+        if self._adaptive is None:
+            return None
+        self._shares[client] = self._adaptive.share(client)
+        return self._adaptive.codec(client)
