@@ -14,7 +14,7 @@ from watching import read, spans_of, started
 
 from fedvitals.capture import watermark
 from fedvitals.capture.governor import Governor
-from fedvitals.capture.meter import METER, MemoryMeter, Used
+from fedvitals.capture.meter import METER, MOST_OPEN, MemoryMeter, Used
 from fedvitals.capture.phase_memory import FIRST_NS, PhaseMemory
 from fedvitals.capture.watermark import PlainWatermark, ProcWatermark, Reading, parsed
 from fedvitals.testing import FakeClock
@@ -117,6 +117,19 @@ def test_without_a_way_to_set_it_back_the_rest_is_sampled(unsettable: tuple[Memo
     with meter._lock:  # the look that was waited for is over
         mark.use(110)
     assert meter.end(stretch) == Used(100, 400, 110, sampled=True)
+
+
+def test_as_many_stretches_as_may_be_open_are_all_watched() -> None:
+    """Each sees what comes after the last one began; one more, and the first says that it may have missed something."""
+    mark = Mark()
+    meter = MemoryMeter(mark)
+    some = [meter.begin() for _ in range(MOST_OPEN)]
+    mark.use(500)
+    assert [meter.end(one) for one in reversed(some[1:])] == [Used(100, 500, 500)] * (MOST_OPEN - 1)
+    more = [meter.begin() for _ in range(MOST_OPEN)]
+    mark.use(900)
+    assert meter.end(some[0]) == Used(100, 500, 900, sampled=True)
+    assert [meter.end(one) for one in reversed(more)] == [Used(500, 900, 900)] * MOST_OPEN
 
 
 def test_stretches_that_nobody_ends_are_forgotten() -> None:

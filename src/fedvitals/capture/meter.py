@@ -94,8 +94,9 @@ class MemoryMeter:
             for other in self._open:
                 if other.thread != stretch.thread:
                     other.shared = stretch.shared = True
-            del self._open[: len(self._open) + 1 - MOST_OPEN]
             self._open.append(stretch)
+            if len(self._open) > MOST_OPEN:
+                self._open.pop(0).sampled = True  # nobody looks at it from here on
             if sampled and not stretch.exact:
                 self._sample()
         return stretch
