@@ -45,9 +45,3 @@ def _evenly(losses: np.ndarray, rows: int, steps: int) -> tuple[np.ndarray, np.n
     """The common case, all rows equally long, at once."""
     chosen = kept_steps(steps)
     return losses[:, chosen].astype(np.float32, copy=False), np.broadcast_to(chosen, (rows, len(chosen)))
-
-
-def first_bad(losses: np.ndarray) -> int | None:
-    """The first step whose loss is not finite."""
-    bad = np.flatnonzero(~np.isfinite(losses))
-    return int(bad[0]) if len(bad) else None

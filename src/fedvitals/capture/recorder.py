@@ -83,7 +83,6 @@ class Recorder:
         self._forks = _forks
         self._ids = itertools.count(1)
         self._blocks = itertools.count(1)
-        self._chunks = itertools.count()
         self._attempts: dict[str, itertools.count[int]] = {}
         self._errors: deque[tuple[Any, ...]] = deque(maxlen=ERRORS_REMEMBERED)
         self._lock = threading.Lock()
@@ -124,9 +123,6 @@ class Recorder:
 
     def next_block(self) -> int:
         return next(self._blocks)
-
-    def next_chunk(self) -> int:
-        return next(self._chunks)
 
     def next_attempt(self, client: str) -> int:
         count = self._attempts.get(client)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_BLOCK_ROWS = 4096
-MAX_LAYERS = 100_000
 MAX_KEPT_STEPS = 4096
 UNIT_BUCKETS = 8
 Row = Sequence[Any]

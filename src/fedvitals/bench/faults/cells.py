@@ -26,7 +26,6 @@ from fedvitals.train.threads import one_thread
 
 CLEAN = "none"
 PARTITIONS = ("iid", "dirichlet-1.0", "dirichlet-0.3", "dirichlet-0.1", "natural")
-STRENGTHS = ("default", "half", "third")
 BAD = ("1", "3", "20%")
 ROUNDS = {1.0: 20, 0.5: 30}  # of those who take half of the clients, a few more: equal work, ten participations and up
 ON_VIRTUAL_CLOCK = frozenset({"timeout", "slow-compute", "slow-link", "slow-loader", "slow-aggregation"})
