@@ -131,7 +131,7 @@ class CohortBatch:
     clients: Sequence[str]
     attempts: Sequence[int]
     round: int
-    base_version: int
+    base_version: int  # of who has none among the columns
     columns: Mapping[str, Any] = field(default_factory=dict)  # fields of Participation
     step_losses: np.ndarray | None = None  # [clients, steps], NaN where a client had no more steps
     steps: np.ndarray | None = None  # [clients]
@@ -148,7 +148,7 @@ class CohortBatch:
         values |= self._loss_columns(part)
         values |= {name: _part(column, part) for name, column in self.columns.items() if name in FIELDS}
         values |= {"client": self.clients[part], "attempt": self.attempts[part], "round": self.round}
-        values["base_version"] = self.base_version
+        values.setdefault("base_version", self.base_version)
         if findings is not None:
             values |= findings.columns(count)
         return [Participations(count, values)]
@@ -167,7 +167,7 @@ class CohortBatch:
             values |= findings.of_only()
         values.setdefault("outcome", Outcome.USED.value)
         values["client"], values["attempt"], values["round"] = self.clients[0], self.attempts[0], self.round
-        values["base_version"] = self.base_version
+        values.setdefault("base_version", self.base_version)
         return Participation._make(map(values.get, Participation._fields))
 
     def _loss_columns(self, part: slice) -> dict[str, Any]:

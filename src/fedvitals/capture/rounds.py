@@ -144,7 +144,8 @@ class RoundSession:
         executor: str | None = None,
         outcome: Outcome = Outcome.FAILED,
         wire_bytes_down: int | None = None,
-        phases_s: Mapping[str, float] | None = None,
+        phases_s: Mapping[str, float | None] | None = None,
+        base_version: int | None = None,
     ) -> None:
         """A client that failed elsewhere than in a session: in a worker, or by not answering."""
         name, now = str(client), self.recorder.now()
@@ -152,14 +153,14 @@ class RoundSession:
             client=name,
             attempt=self.recorder.next_attempt(name) if attempt is None else attempt,
             round=self.number,
-            base_version=self.version,
+            base_version=self.version if base_version is None else base_version,
             start_ns=now if start_ns is None else start_ns,
             end_ns=now if end_ns is None else end_ns,
             outcome=Outcome(outcome),
             executor=executor,
             raw_bytes_down=None if self.buffer is None else self.buffer.reference.raw_bytes,
             wire_bytes_down=wire_bytes_down,
-            phases_s=dict(phases_s or {}),
+            phases_s={phase: seconds for phase, seconds in (phases_s or {}).items() if seconds is not None},
         )
         text = str(message)[:LONGEST_MESSAGE]
         failure = Failure(now, stage, kind, text, self.number, name, draft.attempt, traceback)
