@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedvitals.train.batched import Unbatchable, batched_model
-from fedvitals.train.batched.layers import cross_entropy
+from fedvitals.train.batched.chain import Chain
+from fedvitals.train.batched.layers import NOTHING, cross_entropy
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.models import SequenceGRU, TokenGRU
 
@@ -289,3 +290,23 @@ def _gradient(flat: FlatModel, x: Tensor) -> Tensor:
 def _rows_apart(rows: Tensor, y: Tensor) -> Tensor:
     """[clients * rows, ...] -> [clients, rows, ...], as the labels are."""
     return rows.reshape(*y.shape, *rows.shape[1:])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_chain_keeps_no_activations_after_its_step(channels: int) -> None:
+    """What the forward pass kept is let go layer by layer in the backward pass."""
+    module = nn.Sequential(
+        *(nn.Conv2d(channels, 2, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(2, 2, 3), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 3)),
+    )
+    flat = FlatModel(module)
+    x = torch.ones(2, 4, channels, 8, 8)
+    chain = batched_model(flat, x[0, 0])
+    assert isinstance(chain, Chain)
+    weights = flat.weights.expand(2, -1).clone()
+    prepared = chain.prepared(x.flatten(0, 1)).unflatten(0, (2, 4))
+    with torch.no_grad():
+        chain.losses_and_gradient(weights, torch.zeros_like(weights), prepared, torch.zeros(2, 4).long(), 0.25)
+    kept = ("_x", "_y", "_kernels", "_winners", "_patches", "_four", "_two")
+    left = [getattr(layer, name, NOTHING).numel() for layer in chain._layers for name in kept]
+    assert sum(left) == 0

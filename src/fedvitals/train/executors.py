@@ -18,6 +18,7 @@ from fedvitals.errors import JobError
 from fedvitals.faults.work import LocalWork
 from fedvitals.train.batched import Unbatchable
 from fedvitals.train.federation import Federation
+from fedvitals.train.heap import give_back_freed_memory
 from fedvitals.train.job import Job
 from fedvitals.train.local import LocalTrainer, SequentialExecutor
 from fedvitals.train.pool import PoolExecutor
@@ -67,10 +68,8 @@ def pick(parts: Parts) -> Picked:
     wish = parts.job.execute.executor
     require_that_it_pays(parts.job, parts.module, parts.federation)
     local = parts.local()
-    if wish == "sequential":
-        return Picked(SequentialExecutor(local), "asked for")
-    if wish == "processes":
-        return Picked(_processes(parts, local), "asked for")
+    if wish in ("sequential", "processes"):
+        return Picked(_alone(parts, local, wish), "asked for")
     if wish not in ("auto", "vectorised"):
         raise JobError(f"execute.executor = {wish!r} is not available in this version")
     alone = _only_alone(parts.job)
@@ -113,9 +112,15 @@ def _against_batching(parts: Parts) -> str | None:
 
 
 def _one_by_one(parts: Parts, local: LocalTrainer, why: str) -> Picked:
-    if parts.job.asked == 1 or _workers(parts.job) == 1:
-        return Picked(SequentialExecutor(local), why)
-    return Picked(_processes(parts, local), why)
+    few = parts.job.asked == 1 or _workers(parts.job) == 1
+    return Picked(_alone(parts, local, "sequential" if few else "processes"), why)
+
+
+def _alone(parts: Parts, local: LocalTrainer, name: str) -> Executor:
+    """Clients one by one, here or in processes. A batch of clients would pay for fresh memory at every step."""
+    if parts.job.train.checkpoint or parts.job.train.accumulate > 1:
+        give_back_freed_memory()
+    return SequentialExecutor(local) if name == "sequential" else _processes(parts, local)
 
 
 def _processes(parts: Parts, local: LocalTrainer) -> Executor:

@@ -119,19 +119,24 @@ class LocalTrainer:
 
     def _backward(self, work: LocalWork, rows: Tensor) -> tuple[Tensor, int]:
         """Add the gradient of these rows' mean loss to what is there; the loss, and the nanoseconds of loading."""
-        total: Tensor | None = None
-        load_ns = 0
+        if self._spec.accumulate == 1:
+            return self._backward_at_once(work, rows, 1.0)
+        total, load_ns = torch.zeros(()), 0
         for some in torch.split(rows, self._spec.batch_size):
-            began = time.perf_counter_ns()
-            x, y = self._rows(work, some)
-            load_ns += time.perf_counter_ns() - began
-            loss = F.cross_entropy(self._scores(x), y)
-            if len(some) < len(rows):
-                loss = loss * (len(some) / len(rows))
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            total = loss.detach() if total is None else total + loss.detach()
-        assert total is not None  # a step has rows
+            loss, loading_ns = self._backward_at_once(work, some, len(some) / len(rows))
+            total, load_ns = total + loss, load_ns + loading_ns
         return total, load_ns
+
+    def _backward_at_once(self, work: LocalWork, rows: Tensor, share: float) -> tuple[Tensor, int]:
+        """The same of rows that have this share in their step."""
+        began = time.perf_counter_ns()
+        x, y = self._rows(work, rows)
+        load_ns = time.perf_counter_ns() - began
+        loss = F.cross_entropy(self._scores(x), y)
+        if share != 1.0:
+            loss = loss * share
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return loss.detach(), load_ns
 
     def _batches(self, work: LocalWork) -> Iterator[Tensor]:
         """Row numbers of each step, into the client's own rows."""

@@ -3,24 +3,22 @@
 A chain of n layers is cut into about sqrt(n) segments. Only what goes from segment to segment is kept; the backward
 pass computes a segment's activations again when it comes to it. The numbers are those of the plain forward pass:
 dropout draws the same masks again, and what the first pass wrote to buffers, such as running statistics, is not written
-twice.
+twice. Not `torch.utils.checkpoint`: that loads torch's compiler, which takes 1.5 s and more memory than it may save.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from fedvitals.errors import JobError, TrainingError
 
 LEAST_LAYERS = 4  # of a chain: fewer have nothing between that could be left out
-Contexts = tuple[AbstractContextManager[None], AbstractContextManager[None]]
-Kept = list[tuple[nn.Module, str, Tensor]]  # whose buffer, its name there, and its values
 
 
 def recompute_activations(module: nn.Module, *, draws: bool) -> None:
@@ -77,53 +75,71 @@ class _Segment:
     """Some layers, one after the other."""
 
     def __init__(self, layers: Sequence[nn.Module], *, draws: bool) -> None:
-        self._layers = layers
-        self._draws = draws
-        self._buffered = any(True for layer in layers for _ in layer.buffers())
+        self.layers = layers
+        self.draws = draws
+        self._anchor = torch.empty(0, requires_grad=True)  # for a first segment, whose input needs no gradient
 
     def __call__(self, x: Tensor) -> Tensor:
-        for layer in self._layers:
+        for layer in self.layers:
             x = layer(x)
         return x
 
     def recomputed(self, x: Tensor) -> Tensor:
         version = x._version
-        y: Tensor = checkpoint(self, x, use_reentrant=False, preserve_rng_state=self._draws, context_fn=self._contexts)
+        y: Tensor = _Recomputed.apply(self, x, self._anchor)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         if x._version != version:
-            first = type(self._layers[0]).__name__
+            first = type(self.layers[0]).__name__
             raise TrainingError(
-                f"train.checkpoint = true: a layer behind {first} overwrites its input, which is needed again; "
+                f"train.checkpoint = true: {first} or a layer behind it overwrites its input, which is needed again; "
                 "let it return a new tensor"
             )
         return y
 
-    def _contexts(self) -> Contexts:
-        if not self._buffered:
-            return nullcontext(), nullcontext()
-        kept: Kept = []
-        return self._first(kept), _again(kept)
+
+class _Recomputed(torch.autograd.Function):
+    """A segment of which autograd keeps the input alone."""
+
+    @staticmethod
+    def forward(ctx: Any, segment: _Segment, x: Tensor, anchor: Tensor) -> Tensor:
+        ctx.segment, ctx.before = segment, _Before(segment)
+        y = segment(x)
+        ctx.save_for_backward(x)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, passed: Tensor) -> tuple[None, Tensor | None, None]:
+        (x,) = ctx.saved_tensors
+        x = x.detach().requires_grad_(ctx.needs_input_grad[1])
+        with torch.enable_grad():
+            with ctx.before.again():
+                y = ctx.segment(x)
+            # Of a number, whose gradient by y is `passed` to the last bit: given a gradient, torch would load sympy.
+            total = (y * passed).sum()
+        if total.requires_grad:
+            total.backward()
+        return None, x.grad, None
+
+
+class _Before:
+    """What a forward pass depends on beside its input and its weights, as it was before the first one."""
+
+    def __init__(self, segment: _Segment) -> None:
+        self._random = torch.get_rng_state() if segment.draws else None
+        self._autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+        owners = (owner for layer in segment.layers for owner in layer.modules())
+        named = ((owner, *one) for owner in owners for one in owner.named_buffers(recurse=False))
+        self._buffers = [(owner, name, buffer.clone()) for owner, name, buffer in named]
 
     @contextmanager
-    def _first(self, kept: Kept) -> Iterator[None]:
-        """The first pass: what the buffers held before it."""
-        kept += [(owner, name, buffer.clone()) for owner, name, buffer in self._buffers()]
-        yield
-
-    def _buffers(self) -> Iterator[tuple[nn.Module, str, Tensor]]:
-        for layer in self._layers:
-            for owner in layer.modules():
-                for name, buffer in owner.named_buffers(recurse=False):
-                    yield owner, name, buffer
-
-
-@contextmanager
-def _again(kept: Kept) -> Iterator[None]:
-    """The second pass reads and writes copies, which nobody sees afterwards."""
-    real = [(owner, name, owner._buffers[name]) for owner, name, _ in kept]
-    try:
-        for owner, name, values in kept:
-            owner._buffers[name] = values
-        yield
-    finally:
-        for owner, name, buffer in real:
-            owner._buffers[name] = buffer
+    def again(self) -> Iterator[None]:
+        """The second pass starts from the same, and nobody sees what it draws and writes."""
+        with ExitStack() as stack:
+            if self._random is not None:
+                stack.enter_context(torch.random.fork_rng(devices=[]))
+                torch.set_rng_state(self._random)
+            if self._autocast is not None:
+                stack.enter_context(torch.autocast("cpu", dtype=self._autocast))
+            for owner, name, values in self._buffers:
+                stack.callback(owner._buffers.__setitem__, name, owner._buffers[name])
+                owner._buffers[name] = values
+            yield

@@ -41,9 +41,12 @@ class Chain:
         for index in range(len(self._layers) - 1, self._first_with_weights - 1, -1):
             wants_input = index > self._first_with_weights
             below = self._layers[index].backward(passed, wants_input=wants_input)
+            self._layers[index].forget()  # at once: what is freed early can be used again
             if below is None:
                 break
             passed = below
+        for layer in self._layers[: self._first_with_weights]:
+            layer.forget()
         return losses
 
     def _bind(self, weights: Tensor, gradient: Tensor) -> None:

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+NOTHING = torch.empty(0)
+
 
 class BatchedLayer(Protocol):
     """One layer of many clients at once."""
@@ -22,6 +24,9 @@ class BatchedLayer(Protocol):
 
     def forward(self, x: Tensor) -> Tensor: ...
     def backward(self, dy: Tensor, *, wants_input: bool) -> Tensor | None: ...
+
+    def forget(self) -> None:
+        """Let go of what the forward pass kept for the backward pass."""
 
 
 class Dense:
@@ -55,6 +60,9 @@ class Dense:
             torch.sum(dy, 1, out=self._d_bias)
         return torch.bmm(dy, self._weight) if wants_input else None
 
+    def forget(self) -> None:
+        self._x = NOTHING
+
 
 class Weightless:
     """A layer that has nothing to bind."""
@@ -76,6 +84,9 @@ class Rectified(Weightless):
     def backward(self, dy: Tensor, *, wants_input: bool) -> Tensor | None:
         return torch.ops.aten.threshold_backward(dy, self._y, 0)  # type: ignore[no-any-return]
 
+    def forget(self) -> None:
+        self._y = NOTHING
+
 
 class HyperbolicTangent(Weightless):
     """nn.Tanh."""
@@ -89,6 +100,9 @@ class HyperbolicTangent(Weightless):
 
     def backward(self, dy: Tensor, *, wants_input: bool) -> Tensor | None:
         return torch.ops.aten.tanh_backward(dy, self._y)  # type: ignore[no-any-return]
+
+    def forget(self) -> None:
+        self._y = NOTHING
 
 
 class Flattened(Weightless):
@@ -105,6 +119,9 @@ class Flattened(Weightless):
         below = dy.view(self._x.shape)
         # Pictures have their channels last in memory, and what is laid out alike is computed several times faster.
         return below if self._x.is_contiguous() else torch.empty_like(self._x).copy_(below)
+
+    def forget(self) -> None:
+        self._x = NOTHING
 
 
 _MINUS_ONE = torch.full((), -1.0)

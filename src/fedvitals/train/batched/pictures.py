@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedvitals.train.batched.layers import Weightless
+from fedvitals.train.batched.layers import NOTHING, Weightless
 
 
 class Convolved:
@@ -57,6 +57,9 @@ class Convolved:
             below.append(d_x)
         return stacked(below) if wants_input else None
 
+    def forget(self) -> None:
+        self._x = self._kernels = NOTHING
+
 
 class Pooled(Weightless):
     """nn.MaxPool2d."""
@@ -76,6 +79,9 @@ class Pooled(Weightless):
             channels_last(dy).flatten(0, 1), self._x, *self._how, self._ceil, self._winners
         )
         return below.unflatten(0, dy.shape[:2])  # type: ignore[no-any-return]
+
+    def forget(self) -> None:
+        self._x = self._winners = NOTHING
 
 
 class PatchedAndPooled:
@@ -132,6 +138,9 @@ class PatchedAndPooled:
         parts = [self._shifted(wide, right, below) for right, below in NEIGHBOURS]
         self._d_weight.copy_(parts[0] + parts[1] + parts[2] + parts[3])
         return None
+
+    def forget(self) -> None:
+        self._patches = self._four = self._two = NOTHING
 
     def _shifted(self, wide: Tensor, right: int, below: int) -> Tensor:
         """Where the kernels of one of the four neighbours lie in the wide matrix: [clients, ., kernel, kernel, .]."""
