@@ -184,6 +184,19 @@ def test_who_was_asked_and_never_heard_of_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_without_rounds_who_is_asked_in_one_step_may_come_in_another(tmp_path: Path) -> None:
+    """An update that began versions ago: then more asked than heard of is no loss."""
+    records: list[Record] = [
+        a_round(0, 0, 2)._replace(selected=2),
+        work("a", 0, 2)._replace(staleness=0),
+        a_round(1, 2, 4)._replace(selected=1),
+        work("b", 0, 4, round=1)._replace(staleness=1),
+    ]
+    profile = profiled(tmp_path, records, end=4)
+    assert [(one.clients, one.asked) for one in profile.rounds] == [(1, 1), (1, 1)]
+    assert not [note for note in profile.notes if "asked" in note]
+
+
 def test_a_late_client_does_not_hold_the_round_that_left_without_it(tmp_path: Path) -> None:
     """The server went on when the second had arrived."""
     records: list[Record] = [

@@ -30,7 +30,7 @@ def charted(training: Training, settings: Settings, hook: RoundHook | None = Non
     stopped, accuracy = "", None
     try:
         with training.recorded(observing(training.job, settings)) as run:
-            accuracy = training.rounds(run, hook or NoHook(), NoProgress(), time.perf_counter()).accuracy
+            accuracy = training.carried_out(run, hook or NoHook(), NoProgress(), time.perf_counter()).accuracy
     except TrainingError as error:
         stopped = str(error)
     finally:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedvitals.profile.path import Path
 from fedvitals.profile.phases import ALL
-from fedvitals.profile.timeline import NOBODY, Timeline
+from fedvitals.profile.timeline import NOBODY, Timeline, in_rounds
 from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Outcome
 
@@ -35,6 +35,7 @@ class RoundProfile:
 def round_profiles(timeline: Timeline, path: Path, phases: Floats, alone: Floats) -> tuple[RoundProfile, ...]:
     """In the order in which they began."""
     table, works = timeline.participations, timeline.works
+    synchronous = in_rounds(table)
     found = []
     for one in timeline.rounds:
         end_ns = one.end_ns or one.start_ns
@@ -52,7 +53,7 @@ def round_profiles(timeline: Timeline, path: Path, phases: Floats, alone: Floats
                 holder=None if holder is None else timeline.clients[int(works.client[holder])],
                 held_s=0.0 if holder is None else float(alone[holder]),
                 clients=len(outcome),
-                asked=max(one.selected, len(outcome)),
+                asked=max(one.selected, len(outcome)) if synchronous else len(outcome),
                 failed=int(np.isin(outcome, (Outcome.FAILED, Outcome.DROPPED)).sum()),
                 late=int((outcome == Outcome.LATE).sum()),
                 bytes_up=_total(table.wire_bytes_up, rows),

@@ -286,8 +286,15 @@ def _oddities(
         yield f"clients were asked {times(unheard)} of whom nothing at all is known: not when, nor for how long"
 
 
+def in_rounds(table: ParticipationTable) -> bool:
+    """Whether updates are used in the round that asked for them; else who is asked in one is recorded in another."""
+    return not (table.staleness > 0).any()
+
+
 def _unheard(rounds: Sequence[Round], table: ParticipationTable) -> int:
     """How often more clients were asked in a round that is over than are recorded."""
+    if not in_rounds(table):
+        return 0
     numbers, counts = np.unique(table.round, return_counts=True)
     recorded = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
     return sum(max(one.selected - recorded.get(one.number, 0), 0) for one in rounds if one.end_ns is not None)
