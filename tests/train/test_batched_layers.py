@@ -304,7 +304,7 @@ def test_a_chain_keeps_no_activations_after_its_step(channels: int) -> None:
     chain = batched_model(flat, x[0, 0])
     assert isinstance(chain, Chain)
     weights = flat.weights.expand(2, -1).clone()
-    prepared = chain.prepared(x.flatten(0, 1)).unflatten(0, (2, 4))
+    prepared = _rows_apart(chain.prepared(x.flatten(0, 1)), torch.zeros(2, 4))
     with torch.no_grad():
         chain.losses_and_gradient(weights, torch.zeros_like(weights), prepared, torch.zeros(2, 4).long(), 0.25)
     kept = ("_x", "_y", "_kernels", "_winners", "_patches", "_four", "_two")
