@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import groupby
 from pathlib import Path
@@ -234,11 +235,16 @@ def test_evaluations_are_of_the_new_model(taken: Recorded) -> None:
 
 
 def test_the_servers_phases_are_spans(taken: Recorded) -> None:
-    """Select, sending, taking in what comes back as it comes, aggregate and evaluate, in that order."""
+    """Select, sending, taking in what comes back as it comes, aggregate and evaluate, in that order; around what has to
+    do with clients there is one, so that nothing between them goes untold."""
     for number in range(3):
         spans = sorted((one.start_ns, one.name) for one in taken.spans if one.round == number)
         order = [name for name, _ in groupby(name for _, name in spans)]
-        assert order == ["select", "encode", "decode", "aggregate", "evaluate"]
+        assert order == ["select", "other", "encode", "decode", "aggregate", "evaluate"]
+        (around,) = [one for one in taken.spans if one.round == number and one.name == "other"]
+        inside = [one for one in taken.spans if one.round == number and one.name in ("encode", "decode")]
+        assert json.loads(around.attributes or "{}")["name"] == "collect"
+        assert all(around.start_ns <= one.start_ns <= (one.end_ns or 0) <= (around.end_ns or 0) for one in inside)
     assert taken.failures == []
     assert [(one.selected, one.used, one.failed, one.error) for one in taken.rounds] == [(4, 4, 0, None)] * 3
 

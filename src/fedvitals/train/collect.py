@@ -60,8 +60,12 @@ class Collector:
 
     def collect(self, works: Sequence[LocalWork]) -> RoundUpdates:
         """Train, and give what is to be aggregated; TrainingError when nobody is left."""
-        training = self._training
         self._rnd.selected(len(works))
+        with self._phase("collect"):  # what lies between clients and the phases below: handing out, taking in, freeing
+            return self._collected(works)
+
+    def _collected(self, works: Sequence[LocalWork]) -> RoundUpdates:
+        training = self._training
         with self._phase("encode"):
             weights, integers = training.server.outgoing(), training.model.integers
         planned = {work.name: work for work in works}
