@@ -166,8 +166,10 @@ def test_asynchronous_clients_never_wait(tmp_path: Path) -> None:
     found = _made(asynchronous.with_buffer(model, 3))
     assert model.profile.wall_s == pytest.approx(35.0)
     assert found.predicted_s == pytest.approx(21.0)
-    assert found.unverified is not None
-    assert found.job == {"server.mode": "async", "server.buffer": 3, "server.concurrency": 3}
+    assert found.unverified is None
+    assert found.job is not None
+    keys = ("server.mode", "server.buffer", "server.concurrency", "train.rounds", "train.evaluate_every")
+    assert [found.job[key] for key in keys] == ["async", 3, 3, 10, 10]
 
 
 def test_bf16_needs_a_factor_that_was_measured(tmp_path: Path) -> None:

@@ -34,15 +34,20 @@ def _job(network: str, **server: Any) -> Job:
 
 @pytest.mark.parametrize("network", ["lan", "mobile"])
 def test_what_the_engine_can_change_takes_as_long_as_predicted(network: str) -> None:
-    """Every change that it can make, within 2%; where nobody is lost on the way, most of them to the nanosecond."""
+    """Every change that it can make, within 2%; where nobody is lost on the way, most of them to the nanosecond.
+
+    Without rounds others are chosen than one can know, which in 25 steps may be the quicker or the slower ones.
+    """
     job = _job(network)
     profile = whatif.profile_run(job)
     made = [one for one in what_if(profile, least=-1.0).predictions if one.unverified is None and one.job is not None]
-    assert {one.kind for one in made} >= {"deadline", "first", "drop", "batch", "evaluate"}
+    assert {one.kind for one in made} >= {"deadline", "first", "drop", "batch", "evaluate", "async"}
     errors = {}
     for one in made:
         took_s = whatif.profile_run(job.replaced(one.job or {})).wall_s
         errors[one.change] = one.predicted_s / took_s - 1.0
+    by_luck = [errors.pop(one.change) for one in made if one.kind == "async"]
+    assert by_luck == pytest.approx([0.0] * len(by_luck), abs=0.1)
     assert errors == pytest.approx(dict.fromkeys(errors, 0.0), abs=0.02)
     exact = [change for change, error in errors.items() if abs(error) < 1e-3]
     assert len(exact) >= 3
@@ -93,3 +98,10 @@ def test_the_bench_lists_every_pair(capsys: pytest.CaptureFixture[str], tmp_path
     assert max(pair.error for pair in pairs) < 0.05
     last = whatif.summary_rows("virtual clock", pairs)[-1]
     assert (last.goal, last.met) == (0.05, True)
+
+
+def test_a_run_without_rounds_is_not_played_as_if_it_had_them() -> None:
+    """No change is predicted, and that is said once."""
+    found = what_if(whatif.profile_run(_job("mobile", mode="async", buffer=3, concurrency=6)), least=-1.0)
+    assert found.predictions == ()
+    assert [one.kind for one in found.declined] == ["async"]

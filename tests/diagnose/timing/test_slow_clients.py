@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from charted import Clock, diagnosed, found, looped, model
+from charted import Clock, diagnosed, found, looped, model, trained
 
 from fedvitals.diagnose.timing.spent import expected
 from fedvitals.run import Run
+from fedvitals.vocabulary import Severity
 
 
 def worked(
@@ -89,6 +90,33 @@ def test_rounds_that_end_without_a_straggler_are_not_held_up_by_it(
     assert (one.evidence["held_up"], one.evidence["late"]) == held
     assert one.why.endswith(says)
     assert do in one.next[-1].text
+
+
+ASYNC = {
+    "server.mode": "async",
+    "server.buffer": 4,
+    "server.concurrency": 12,
+    "execute.clock": "virtual",
+    "network.profile": "lan",
+    "data.clients": 30,
+    "train.rounds": 150,
+    "train.evaluate_every": 50,
+    "data.source": "synthetic",
+    "data.rows": 40,
+}
+
+
+def test_nobody_waits_for_a_straggler_without_rounds(tmp_path: Path) -> None:
+    """It is told of, with how stale its updates came; no round was held up, and none had too few clients."""
+    faults = [{"kind": "slow-compute", "clients": [3], "strength": 30.0}]
+    chart = trained(tmp_path, {**ASYNC, "faults": faults})
+    (one,) = found(chart, "FL201")
+    assert (one.clients, one.severity) == (("3",), Severity.INFO)
+    assert one.evidence["held_up"] == 0
+    assert one.evidence["behind"] > 3
+    assert "nobody waited for it; the model was" in one.why
+    assert "pisces" in one.next[-1].text
+    assert found(chart, "FL105", "FL202", "FL205", "FL108") == ()
 
 
 def test_more_rows_make_no_straggler(tmp_path: Path) -> None:

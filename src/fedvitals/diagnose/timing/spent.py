@@ -38,7 +38,7 @@ class Spent:
     wait: Floats
     compute: Floats  # the rest: training, and where that was not timed what no phase explains
     longest: Bools  # it took the longest of its round
-    waited_for: Bools  # the longest of those that came in time: the round ended with it
+    waited_for: Bools  # the longest of those that came in time: the round ended with it; nobody who is stale
 
 
 def spent(chart: Chart) -> Spent:
@@ -60,7 +60,7 @@ def spent(chart: Chart) -> Spent:
         wait=wait,
         compute=np.where(finished, np.maximum(rest, 0.0), np.nan),
         longest=_longest(chart, alone),
-        waited_for=_longest(chart, np.where(table.outcome == Outcome.LATE.value, 0.0, alone)),
+        waited_for=_longest(chart, np.where(table.outcome == Outcome.LATE.value, 0.0, alone)) & ~_stale(chart),
     )
 
 
@@ -142,6 +142,11 @@ def round_medians(chart: Chart, values: Floats) -> Floats:
     return medians
 
 
+def _stale(chart: Chart) -> Bools:
+    """Who was at work while the model moved on: that waits for nobody."""
+    return np.nan_to_num(chart.participations.staleness) > 0
+
+
 def _longest(chart: Chart, took: Floats) -> Bools:
     found = np.zeros(len(took), bool)
     for _, rows in chart.cohorts:
@@ -180,9 +185,12 @@ class Held(NamedTuple):
 
     up: int  # rounds that waited for it longest
     late: int  # rounds that ended without it
+    behind: float = 0.0  # versions of the model that went by in the meantime, in the median
 
     @property
     def words(self) -> str:
+        if self.behind > 0:
+            return f"nobody waited for it; the model was {self.behind:g} versions further when its updates came"
         if self.late and not self.up:
             return f"{times(self.late, 'round')} ended without it"
         return f"it held up {times(self.up, 'round')}" + (f", and {self.late:,} ended without it" if self.late else "")
@@ -191,4 +199,5 @@ class Held(NamedTuple):
 def held(chart: Chart, rows: Ints) -> Held:
     """In how many of these participations the round waited for it, and in how many it no longer did."""
     late = chart.participations.outcome[rows] == Outcome.LATE.value
-    return Held(int(chart.shared(spent).waited_for[rows].sum()), int(late.sum()))
+    behind = float(np.median(np.nan_to_num(chart.participations.staleness[rows])))
+    return Held(int(chart.shared(spent).waited_for[rows].sum()), int(late.sum()), behind)

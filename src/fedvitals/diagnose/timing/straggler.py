@@ -4,6 +4,7 @@ Sees: a client whose computing takes at least twice what its steps and rows take
 again. Loading (FL204) and transfers (FL301) are counted apart, and a client that merely has more rows is none.
 
 Matters: a synchronous round waits for its slowest client; at twice the time the others idle for half of it.
+Where training has no rounds nobody waits for it: then it is only told of (info), with how stale its updates came.
 
 Evidence: its seconds and those of the others in the same rounds, the factor once rows and steps are taken into
 account, in how many of its participations it was so slow, how many rounds waited for it and how many ended without it,
@@ -34,7 +35,7 @@ from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.timing.spent import beyond_nature, held, least_marks, others, slowness, spent
+from fedvitals.diagnose.timing.spent import Held, beyond_nature, held, least_marks, others, slowness, spent
 from fedvitals.diagnose.writing import between, seconds, see_client, times, write
 from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
@@ -45,6 +46,7 @@ NOISY_RATE = 0.001  # a busy machine is slow for a while, so that what it marks 
 LEAST_PEERS = 2  # other clients with at least half as much to do
 LEAVE_OUT = "let rounds go on without it: server.over_select above 1 and a server.deadline_s, or train.exclude"
 LEFT_OUT = "let its work count with a longer server.deadline_s, or spare it the work with train.exclude"
+FRESHER = 'ask it less often, for its updates come stale: server.selection = "pisces"'
 RATE = 0.01
 
 
@@ -93,7 +95,7 @@ def _finding(chart: Chart, streak: Streak, slow: Floats) -> Finding:
     since = int(table.round[streak.rows[0]])
     return write(
         RULE,
-        Severity.WARNING,
+        Severity.INFO if rounds.behind > 0 else Severity.WARNING,
         f"client {name} computed for {seconds(own)}, the others {between(low, high)}: {factor:.1f} times as long as "
         f"its steps and rows take elsewhere, in {len(streak.rows)} of {times(len(streak.seen), 'participation')} from "
         f"round {since} on{f' ({before:.1f} times before)' if before else ''}; {rounds.words}",
@@ -109,13 +111,17 @@ def _finding(chart: Chart, streak: Streak, slow: Floats) -> Finding:
             "participations": len(streak.seen),
             "held_up": rounds.up,
             "late": rounds.late,
+            "behind": rounds.behind,
             "chance": streak.chance,
         },
-        next=[
-            see_client(name),
-            Action(LEFT_OUT if rounds.late > rounds.up else LEAVE_OUT, safe=False),
-        ],
+        next=[see_client(name), Action(_advice(rounds), safe=False)],
     )
+
+
+def _advice(rounds: Held) -> str:
+    if rounds.behind > 0:
+        return FRESHER
+    return LEFT_OUT if rounds.late > rounds.up else LEAVE_OUT
 
 
 RULE = WrittenRule(

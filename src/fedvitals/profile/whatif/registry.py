@@ -26,6 +26,7 @@ Kind = Callable[[Model], Iterator[Prediction | Declined]]
 KINDS: dict[str, Kind] = {
     one.KIND: one.changes for one in (compress, deadline, first, drop, asynchronous, batch, processes, bf16, evaluate)
 }
+NO_ROUNDS = "nobody waits for anybody without rounds, and a change would move every step after it"
 LEAST = 0.005  # share of the wall time that is worth a line
 
 
@@ -42,6 +43,8 @@ def what_if(profile: Profile, least: float = LEAST) -> WhatIf:
     if not profile.rounds or not len(profile.timeline.participations) or profile.wall_s <= 0:
         return WhatIf()
     model = Model.of(profile)
+    if model.told.text("server.mode") == "async":
+        return WhatIf((), (Declined("other settings", asynchronous.KIND, NO_ROUNDS),))
     found = [one for changes in KINDS.values() for one in changes(model)]
     predicted = [one for one in found if isinstance(one, Prediction) and one.saves >= least]
     sane = [one for one in predicted if math.isfinite(one.predicted_s)]

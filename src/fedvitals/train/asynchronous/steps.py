@@ -90,7 +90,6 @@ class Steps:
         """Until there are enough updates, or nobody is left who could bring one."""
         with step.rnd.phase("select"):
             self._ask(step)
-            self._training.take_time(self._training.network.server.select_s(step.asked))
         look = 0
         while True:
             event = self._fleet.next()
@@ -101,10 +100,7 @@ class Steps:
                 self._wait(step, look)
             if len(step.buffer) >= self._training.job.server.buffer or (event is None and step.buffer):
                 break  # who was last is replaced after the step: its place begins with the new model
-            asked = step.asked
             self._ask(step, look)
-            self._training.take_time(self._training.network.server.ask_s * (step.asked - asked))
-        step.rnd.selected(step.asked)
         for some, outcome in (
             (step.buffer, Outcome.USED),
             (step.stale, Outcome.REJECTED),
@@ -130,7 +126,7 @@ class Steps:
         for work in training.plan(chosen, self._attempts, step.number, self._run):
             self._fleet.send(work, base)
         self._attempts.update(chosen)
-        step.asked += len(chosen)
+        training.take_time(training.network.server.ask_s * len(chosen))
 
     def _current(self, number: int) -> Base:
         """The model as it is now, as clients get it: made when the first of them asks for it."""
@@ -220,4 +216,3 @@ class Step:
         self.stale: list[Landed] = []
         self.late: list[Landed] = []
         self.failed = 0
-        self.asked = 0

@@ -21,7 +21,7 @@ from fedvitals.randomness import stream
 from fedvitals.vocabulary import Outcome
 
 KIND = "async"
-NOT_YET = "the engine has no asynchronous mode yet"
+ITS_WORKERS = "on the real clock as many clients are at work at once as there are worker processes"
 MOST_WORK = 2_000_000  # participations that are played
 
 
@@ -46,7 +46,8 @@ def with_buffer(model: Model, buffer: int) -> Prediction | None:
     if not model.side_by_side or model.asked < 2 or not used or buffer < 1:
         return None
     rounds_s = sum(one.wall_s for one in model.rounds)
-    total_s = _played(model, used, buffer, _server(model))
+    server = _server(model)
+    total_s = _played(model, used, buffer, server)
     if total_s is None:
         return None
     wall_s = model.profile.wall_s
@@ -63,13 +64,29 @@ def with_buffer(model: Model, buffer: int) -> Prediction | None:
         round_s=total_s / max(used / buffer, 1.0),
         saves=(wall_s - predicted_s) / wall_s if wall_s > 0 else 0.0,
         assumes=assumes,
-        job=_job(model, buffer) if model.told.is_job else None,
-        unverified=NOT_YET if model.told.is_job else NOT_OURS,
+        job=_job(model, used, buffer, server.evaluations) if model.told.is_job else None,
+        unverified=_unverified(model),
     )
 
 
-def _job(model: Model, buffer: int) -> dict[str, object]:
-    return {"server.mode": "async", "server.buffer": buffer, "server.concurrency": model.asked}
+def _unverified(model: Model) -> str | None:
+    if not model.told.is_job:
+        return NOT_OURS
+    return None if model.told.virtual else ITS_WORKERS
+
+
+def _job(model: Model, used: int, buffer: int, evaluations: int) -> dict[str, object]:
+    """As many steps as take the updates that were used, judged as often."""
+    steps = -(-used // buffer)
+    return {
+        "server.mode": "async",
+        "server.buffer": buffer,
+        "server.concurrency": model.asked,
+        "server.over_select": 1.0,
+        "server.deadline_s": 0.0,
+        "train.rounds": steps,
+        "train.evaluate_every": max(1, steps // max(evaluations, 1)),
+    }
 
 
 def _server(model: Model) -> ServerTimes:
