@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fedvitals.faults.work import LocalWork
 from fedvitals.train import workers
 from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.trained import Failed, Trained
+from fedvitals.train.workers import Limits
 from fedvitals.vocabulary import Outcome
 
 SIZE = 3
@@ -269,3 +271,90 @@ def test_all_workers_dying_is_an_error_of_the_training(tmp_path: Path) -> None:
     """When no client of a round is left, the first one's reason is given."""
     with pytest.raises(TrainingError, match=r"round 0: all 4 clients failed; the first, .*ArithmeticError: cannot be"):
         run(small({"model.kind": "own_models:failing"}, executor="processes"), tmp_path)
+
+
+def _attempt_in_order(
+    works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor], row: int
+) -> Iterator[Trained | Failed]:
+    """As above; when it began is told by the clock."""
+    for result in _attempt(works, weights, integers, row):
+        if isinstance(result, Trained):
+            result.start_ns = result.end_ns = [time.perf_counter_ns()]
+        yield result
+
+
+def test_who_is_expected_to_take_longest_goes_first() -> None:
+    """And each update still lies in its own row."""
+    expected = {0: 2.0, 1: 9.0, 2: 1.0, 3: 5.0, 4: 9.0}
+    pool = PoolExecutor(
+        "processes",
+        _attempt_in_order,
+        workers=1,
+        chunk=1,
+        size=SIZE,
+        most=5,
+        expected=lambda work: expected[work.client],
+    )
+    try:
+        works = [_work(client) for client in range(5)]
+        came = [
+            int(one.works[0].name)
+            for one in pool.run(works, torch.zeros(SIZE), {"count": torch.tensor(0)})
+            if isinstance(one, Trained)
+        ]
+        assert [expected[client] for client in came] == [9.0, 9.0, 5.0, 2.0, 1.0]
+        assert _updates(_round(pool, works, 7.0)) == {str(client): 7.0 + client for client in range(5)}
+    finally:
+        pool.close()
+
+
+def test_single_clients_have_models_of_their_own(pool: PoolExecutor) -> None:
+    """Handed out one by one from different weights, taken back as they are done; who dies is told of and replaced."""
+    found: dict[str, Trained | Failed] = {}
+    starts = {"1": 10.0, "2": 20.0, "3": 30.0, "4": 40.0}
+    waiting = [_work(1), _work(2, error="die"), _work(3), _work(4)]
+    at_work = 0
+    while waiting or at_work:
+        while waiting and at_work < pool.workers:
+            work = waiting.pop(0)
+            pool.hand_out(work, torch.full((SIZE,), starts[work.name]), {"count": torch.tensor(1)})
+            at_work += 1
+        for one in pool.take():
+            found[one.work.name if isinstance(one, Failed) else one.works[0].name] = one
+            at_work -= 1
+    assert _updates(found) == {"1": 11.0, "3": 33.0, "4": 44.0}
+    assert isinstance(found["2"], Failed)
+    assert found["2"].kind == "worker died"
+    assert _updates(_round(pool, [_work(5)])) == {"5": 5.0}
+
+
+def _hungry(
+    works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor], row: int
+) -> Iterator[Trained | Failed]:
+    """A client that needs as many MB as its number says; and how many threads it has."""
+    for work in works:
+        try:
+            held = np.ones(work.client * 2**20, np.uint8)
+        except MemoryError as error:
+            yield Failed(work, "train", type(error).__name__, str(error), None, 1, 2)
+            continue
+        for result in _attempt([work], weights, integers, row):
+            assert isinstance(result, Trained)
+            result.samples = np.array([torch.get_num_threads() + 0 * held[0]])
+            yield result
+
+
+def test_a_worker_takes_no_more_than_it_may() -> None:
+    """A client that needs more than the bound fails, and the worker lives; threads are as many as asked for."""
+    limits = Limits(threads=2, memory_mb=200)
+    pool = PoolExecutor("processes", _hungry, workers=1, chunk=1, size=SIZE, most=3, limits=limits)
+    try:
+        found = _round(pool, [_work(10), _work(1000), _work(11)])
+    finally:
+        pool.close()
+    assert set(_updates(found)) == {"10", "11"}
+    hungry, modest = found["1000"], found["10"]
+    assert isinstance(hungry, Failed)
+    assert "MemoryError" in hungry.kind
+    assert isinstance(modest, Trained)
+    assert int(modest.samples[0]) == 2
