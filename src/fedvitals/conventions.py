@@ -40,6 +40,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("evaluate", "span", "s", "Judging a model on data."),
     Convention("other", "span", "s", "A phase with a name of the user's own; the name is kept as an attribute."),
     Convention("fl.recording", "span", "s", "What recording itself took of the training's time."),
+    Convention("fl.progress", "span", "s", "What telling of a round took, on a terminal or elsewhere."),
     Convention("fl.tensors", "span", "s", "Of no duration: what a model's tensors take, where that was first seen."),
     Convention("fl.heap", "span", "s", "Of no duration: memory in use when a round was over."),
     Convention("fl.allocations", "span", "s", "Lines whose allocations were asked for, with a table of operations."),

@@ -245,6 +245,7 @@ def test_the_servers_phases_are_spans(taken: Recorded) -> None:
         inside = [one for one in taken.spans if one.round == number and one.name in ("encode", "decode")]
         assert json.loads(around.attributes or "{}")["name"] == "collect"
         assert all(around.start_ns <= one.start_ns <= (one.end_ns or 0) <= (around.end_ns or 0) for one in inside)
+    assert [one.round for one in taken.spans if one.name == "fl.progress"] == [None] * 3  # between two rounds
     assert taken.failures == []
     assert [(one.selected, one.used, one.failed, one.error) for one in taken.rounds] == [(4, 4, 0, None)] * 3
 

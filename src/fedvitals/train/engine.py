@@ -189,9 +189,9 @@ class Training:
                 self.aggregate(rnd, number, hook, updates, collector.integers)
                 if (number + 1) % job.train.evaluate_every == 0 or number + 1 == total:
                     loss, accuracy = self.evaluate(rnd, number)
-            progress.round_done(
-                number + 1, total, loss, accuracy, len(updates.clients), collector.failed, time.perf_counter() - began
-            )
+            took_s = time.perf_counter() - began
+            with run.span("fl.progress"):  # a terminal that is slow holds up the training
+                progress.round_done(number + 1, total, loss, accuracy, len(updates.clients), collector.failed, took_s)
         return self.result(run, loss, accuracy, counts, time.perf_counter() - began)
 
     def present(self, rnd: RoundSession | NoRound, number: int) -> list[int]:
