@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tuning", action="store_true", help="faults: only what rules may be developed on")
     parser.add_argument("--results", metavar="FILE", help="faults: where results are kept (default: in .bench)")
     parser.add_argument("--redo", action="store_true", help="faults: play again what other rules have judged")
-    parser.add_argument("--write", metavar="FOLDER", help="faults: make its page and picture in this documentation")
+    parser.add_argument(
+        "--write", metavar="FOLDER", help="faults, async: make its page and picture in this documentation"
+    )
     add_json(parser)
 
 

@@ -1,0 +1,99 @@
+"""The ways to train, compared seed by seed: how much sooner each reaches what synchronous rounds come to."""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedvitals.bench.asynchrony.cases import (
+    FEDBUFF,
+    FULL,
+    OORT,
+    OTHERS,
+    QUICK,
+    RANDOM,
+    SETTINGS,
+    Setting,
+    Size,
+    Way,
+    job,
+    write_devices,
+)
+from fedvitals.bench.asynchrony.racing import Race, raced
+from fedvitals.bench.table import Row, spread
+
+SEEDS = (1, 2, 3, 4, 5)
+SHARE = 0.95  # of the synchronous final accuracy: the target
+GOALS = {FEDBUFF.name: 3.0, OORT.name: 1.5}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One seed of one setting: each way at its best."""
+
+    setting: str
+    target: float
+    races: dict[str, Race]
+    deadlines_s: dict[str, float]  # of the synchronous ways
+
+    def reached_s(self, way: str) -> float:
+        return self.races[way].reached_s(self.target)
+
+    def ratio(self, way: str) -> float:
+        """How many times sooner than random selection in rounds; 0 for never."""
+        took = self.reached_s(way)
+        return self.reached_s(RANDOM.name) / took if math.isfinite(took) else 0.0
+
+
+def run(quick: bool = False, write: str | None = None) -> list[Row]:
+    """`write` names the folder of documentation whose page and picture are made anew."""
+    size, seeds, settings = (QUICK, SEEDS[:1], SETTINGS[:1]) if quick else (FULL, SEEDS, SETTINGS)
+    found = [compared(size, setting, seed) for setting in settings for seed in seeds]
+    rows = list(_rows(found))
+    if write is not None:
+        from fedvitals.bench.asynchrony.page import write as write_page
+
+        for path in write_page(Path(write), found, rows):
+            print(f"written: {path}", file=sys.stderr)
+    return rows
+
+
+def compared(size: Size, setting: Setting, seed: int) -> Compared:
+    """All ways over the same clients, rows and devices."""
+    print(f"{setting.name}, seed {seed} ...", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "devices.csv"
+        delays_s = write_devices(path, size, seed, setting.correlation)
+
+        def race(way: Way, deadline_s: float = 0.0) -> Race:
+            return raced(job(size, seed, str(path), way, deadline_s), delays_s)
+
+        rounds = {way.name: {s: race(way, s) for s in size.deadlines_s} for way in (RANDOM, OORT)}
+        others = {way.name: race(way) for way in OTHERS if way.buffer}
+    target = SHARE * max(one.final for one in rounds[RANDOM.name].values())
+    best = {name: min(tried, key=lambda s: (tried[s].reached_s(target), s)) for name, tried in rounds.items()}
+    races = {name: rounds[name][s] for name, s in best.items()} | others
+    return Compared(setting.name, target, races, best)
+
+
+def _rows(found: Sequence[Compared]) -> Iterator[Row]:
+    for setting in dict.fromkeys(one.setting for one in found):
+        own = [one for one in found if one.setting == setting]
+        first = setting == SETTINGS[0].name
+        for way in (RANDOM, *OTHERS):
+            case = f"{way.name}; {setting}"
+            if way is not RANDOM:
+                goal = GOALS.get(way.name) if first else None
+                yield Row(case, "times sooner at the target", *spread([one.ratio(way.name) for one in own]), "x", goal)
+            times = [min(one.reached_s(way.name), one.races[way.name].times_s[-1]) for one in own]
+            yield Row(case, "time to the target", *spread(times), "s")
+            yield Row(case, "final accuracy", *spread([one.races[way.name].final for one in own]), "share")
+            slowest = [one.races[way.name].slowest for one in own]
+            yield Row(case, "accuracy on the slowest tenth of the clients", *spread(slowest), "share")
+            if not way.buffer:
+                yield Row(case, "best deadline of five", *spread([one.deadlines_s[way.name] for one in own]), "s")
+        yield Row(setting, "target accuracy", *spread([one.target for one in own]), "share")
