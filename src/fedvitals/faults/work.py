@@ -28,3 +28,4 @@ class LocalWork:
     load_factor: float = 1.0  # waiting for its data takes so many times its training time more, minus one
     leak_bytes: int = 0  # memory it keeps for good
     sample_steps: tuple[int, ...] = ()  # steps whose gradients the recorder wants to see
+    pruned: bool = False  # weights that arrive as 0 were cut, and are held still

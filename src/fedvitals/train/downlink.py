@@ -12,6 +12,7 @@ from torch import Tensor
 from fedvitals.codecs import Codec, Memory, parse
 from fedvitals.errors import CodecError, TrainingError
 from fedvitals.train.flat import FlatModel
+from fedvitals.train.pruning import live_codec, live_layers, model_bytes
 
 SERVER = "server"  # whose remains a lossy codec with feedback leaves
 
@@ -27,18 +28,26 @@ class Downlink:
         self._whole = len(parse("identity").encode(model.named(model.weights) | model.integers))
         self._ends = [0]  # bytes of all steps until each version
         self._seen: dict[str, int] = {}  # the version that a client has
+        self._masks: dict[str, Tensor] = {}  # values of the model that were not cut, by layer
 
     def step(self, step: Tensor) -> Tensor:
         """A step of the server as it arrives everywhere."""
         if self._plain:
             return step
         try:
-            sent = self._memory.encode(SERVER, self._model.named(step) | self._model.integers)
+            codec = live_codec(self._memory.codec, self._masks)
+            sent = self._memory.encode(SERVER, self._model.named(step) | self._model.integers, codec)
         except CodecError as error:
             number = len(self._ends) - 1
             raise TrainingError(f"step {number} of the global model cannot be sent (codec.down): {error}") from error
         self._ends.append(self._ends[-1] + len(sent.data))
         return self._model.from_named(sent.arrived)
+
+    def prune(self, live: Tensor) -> None:
+        """Only these values, bool [size], are left of the model and of the steps to come. Who follows the steps has the
+        same weights, and finds the same ones to cut; who needs the whole model is told which live."""
+        self._masks = live_layers(self._model, live)
+        self._whole = model_bytes(parse("identity"), self._model, live)
 
     def rolled_back(self) -> None:
         """The last step is taken back: whoever comes next needs the whole model."""

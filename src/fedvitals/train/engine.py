@@ -39,6 +39,7 @@ from fedvitals.train.job import Job
 from fedvitals.train.models import build_model
 from fedvitals.train.network import Network, network_of
 from fedvitals.train.progress import NoProgress, Progress
+from fedvitals.train.pruning import Pruning
 from fedvitals.train.reckoning import Reckoner
 from fedvitals.train.result import Result
 from fedvitals.train.sections import ObserveSpec
@@ -120,7 +121,7 @@ class Training:
         network = network_of(job.network.profile, federation.clients, job.seed)
         attendance = Attendance(network, job.train.exclude)
         clock = VirtualClock() if job.execute.clock == "virtual" else RealClock()
-        server = Server(model, aggregator, Uplink(up, model, adaptive), Downlink(down, model))
+        server = Server(model, aggregator, Uplink(up, model, adaptive), Downlink(down, model), Pruning.of(job, model))
         picked = pick(Parts(job, federation, build_model(job, federation), full_steps))  # last: it may fork
         return Training(
             job, federation, model, picked.executor, picked.why, injector, server, clock, network, attendance
@@ -229,6 +230,7 @@ class Training:
                 round=number,
                 lr=spec.lr,
                 sample_steps=sampled[steps],
+                pruned=self.server.pruned,
             )
             works.append(self.injector.plan(work, partial(_rows_of, federation, client)) if self.job.faults else work)
         return works

@@ -72,6 +72,7 @@ class Job:
         self._check_faults()
         self._check_clock()
         self._check_adapting()
+        self._check_pruning()
         self._check_mode()
         self._check_excluded()
 
@@ -124,6 +125,29 @@ class Job:
             raise JobError(
                 f"server.buffer = {server.buffer} would never fill: a client has one update in it, and there are "
                 f"{there} clients; right is at most {there}"
+            )
+
+    @property
+    def pruning_rounds(self) -> tuple[int, int]:
+        """Rounds after which weights begin to be cut, and after which all are cut that are to be."""
+        rounds = self.train.rounds
+        first = self.server.prune_from or rounds // 3  # before, magnitude says little: weights have hardly moved
+        return first, self.server.prune_until or max(round(5 * rounds / 6), first + 1)
+
+    def _check_pruning(self) -> None:
+        server, (first, last) = self.server, self.pruning_rounds
+        if not server.prune:
+            return
+        if server.mode == "async":
+            raise JobError(
+                'server.prune is for rounds, in which all clients have the same weights; server.mode = "async" has '
+                'none: take mode = "sync", or prune = 0.0'
+            )
+        if not first < last <= self.train.rounds:
+            raise JobError(
+                f"server.prune would begin after {first} rounds (prune_from = {server.prune_from}) and end after "
+                f"{last} (prune_until = {server.prune_until}); right is in this order, within train.rounds = "
+                f"{self.train.rounds}"
             )
 
     def _check_adapting(self) -> None:

@@ -20,6 +20,7 @@ from fedvitals.train.federation import Federation
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.orders import batch_orders
 from fedvitals.train.precision import scores_of
+from fedvitals.train.pruning import held_still, prunable
 from fedvitals.train.recompute import recompute_activations
 from fedvitals.train.sections import TrainSpec
 from fedvitals.train.sgd import LocalSGD
@@ -96,6 +97,7 @@ class LocalTrainer:
         model.load_integers(integers)
         model.module.train()
         velocity = self._sgd.velocity(gradient)
+        still = held_still(weights, prunable(model)) if work.pruned else None
         losses: list[Tensor] = []
         sampled: list[SampledStep] = []
         wanted = set(work.sample_steps)
@@ -107,6 +109,8 @@ class LocalTrainer:
             load_ns += loading_ns
             with torch.no_grad():
                 self._hold_frozen(work)
+                if still is not None:
+                    gradient.mul_(still)
                 if len(losses) in wanted:
                     stats = gradient_statistics(gradient.unsqueeze(0), model.flattener.layout, full=self._full_steps)
                     sampled.append(SampledStep(len(losses), (0,), stats))

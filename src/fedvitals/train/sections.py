@@ -169,6 +169,13 @@ class ServerSpec(Section):
         low=1.0,
         high=1e3,
     )
+    prune: float = key(
+        0.0, "Share of the weights that is [cut](../how-to/save-memory.md) in the end; 0 cuts none.", low=0.0, high=0.99
+    )
+    prune_from: int = key(0, "Rounds before the first weights are cut; 0: a third of all.", low=0, high=10_000_000)
+    prune_until: int = key(
+        0, "Rounds after which all are cut that are to be; 0: five sixths of all.", low=0, high=10_000_000
+    )
     buffer: int = key(10, "Async: updates a step of the server.", low=1, high=1_000_000)
     concurrency: int = key(100, "Async: clients at work at once.", low=1, high=1_000_000)
     staleness_bound: int = key(0, "Async: versions an update may be behind; 0 has no bound.", low=0, high=1_000_000)

@@ -12,16 +12,29 @@ from fedvitals.train.aggregators.averaging import FedAdam, FedAvg, FedAvgM
 from fedvitals.train.downlink import Downlink
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.hooks import RoundUpdates
+from fedvitals.train.pruning import Pruning
 from fedvitals.train.uplink import Uplink
 
 
 class Server:
     """Holds the global model, and the ways to and from it."""
 
-    def __init__(self, model: FlatModel, aggregator: Aggregator, uplink: Uplink, downlink: Downlink) -> None:
+    def __init__(
+        self,
+        model: FlatModel,
+        aggregator: Aggregator,
+        uplink: Uplink,
+        downlink: Downlink,
+        pruning: Pruning | None = None,
+    ) -> None:
         self.model = model
         self.uplink, self.downlink = uplink, downlink
         self._aggregator = aggregator
+        self._pruning, self._rounds = pruning, 0
+        self._live = self._live_before = torch.ones(
+            model.size, dtype=torch.bool
+        )  # what was not cut, now and a round ago
+        self.pruned = False  # whether anything was
         moving = model.trainable
         # Who averages also steps, with momentum or Adam, which would push a running variance below zero: running
         # statistics are averaged apart. Who votes must vote on them too, or one client's NaN would be everyone's.
@@ -41,6 +54,17 @@ class Server:
         step = self._step(updates)
         self._count(integers)
         self.model.weights.add_(self.downlink.step(step))
+        self._rounds += 1
+        self._live_before = self._live
+        if self._pruning is not None:
+            self._keep(self._pruning.mask(self._rounds, self.model.weights))
+
+    def _keep(self, live: Tensor) -> None:
+        """Only these values of the model."""
+        self._live, self.pruned = live, not bool(live.all())
+        self.model.weights.masked_fill_(~live, 0.0)
+        self.uplink.prune(live)
+        self.downlink.prune(live)
 
     def _step(self, updates: RoundUpdates) -> Tensor:
         if self._moving is None:
@@ -66,4 +90,6 @@ class Server:
         self.model.weights.copy_(self.model.flattener.row(state))
         self._state = self._state_before
         self.model.load_integers({name: state[name] for name in self.model.integers if name in state})
+        if self._pruning is not None:
+            self._keep(self._live_before)
         self.downlink.rolled_back()

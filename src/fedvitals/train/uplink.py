@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedvitals.codecs import Codec, Memory
+from fedvitals.codecs import Codec, Memory, parse
 from fedvitals.errors import CodecError
 from fedvitals.train.adaptive import Adaptive
 from fedvitals.train.flat import FlatModel
+from fedvitals.train.pruning import live_codec, live_layers
 
 
 @dataclass(slots=True, eq=False)
@@ -32,17 +33,20 @@ class Uplink:
         self._memory = Memory(codec)
         self._adaptive = adaptive
         self._shares: dict[str, float] = {}  # of each client's last message, where they are chosen
+        self._live: Tensor | None = None  # values of the model that were not cut
+        self._masks: dict[str, Tensor] = {}  # the same by layer
         # Identity writes equally many bytes for every update of this model, and gives back what it was given.
-        plain = codec.config == {"id": "identity"}
-        self._size = len(codec.encode(model.named(model.weights) | model.integers)) if plain else None
+        self._plain = codec.config == {"id": "identity"}
+        self._size = self._whole_bytes()
 
     def received(
         self, clients: Sequence[str], updates: Tensor, integers: Sequence[Mapping[str, Tensor]] = ()
     ) -> Received:
         """Updates [clients, size] as they arrive. One that the codec cannot take is refused, and costs nobody else."""
-        if self._size is not None:
+        if self._plain:
             self.bytes += self._size * len(updates)
-            return Received(updates, [self._size] * len(updates))
+            arrived = updates if self._live is None else torch.where(self._live, updates, 0.0)
+            return Received(arrived, [self._size] * len(updates))
         rows: list[Tensor] = []
         found = Received(updates[:0], [])
         for place, (client, update) in enumerate(zip(clients, updates, strict=True)):
@@ -58,6 +62,16 @@ class Uplink:
         self.bytes += sum(found.sizes)
         return found
 
+    def prune(self, live: Tensor) -> None:
+        """From now on only these values travel, bool [size]: clients know them by what arrives as 0."""
+        self._live, self._masks = live, live_layers(self._model, live)
+        self._size = self._whole_bytes()
+
+    def _whole_bytes(self) -> int:
+        """Of an update without a loss."""
+        whole = self._model.named(self._model.weights) | self._model.integers
+        return len(live_codec(parse("identity"), self._masks).encode(whole))
+
     def heard(self, client: str, size: int, phases_s: Mapping[str, float]) -> None:
         """How long a client's round took, for the next one's share."""
         if self._adaptive is not None:
@@ -69,8 +83,9 @@ class Uplink:
         told = {"residual_norm": owed} if owed else {}
         return told | ({"share": self._shares[client]} if client in self._shares else {})
 
-    def _codec(self, client: str) -> Codec | None:
-        if self._adaptive is None:
-            return None
-        self._shares[client] = self._adaptive.share(client)
-        return self._adaptive.codec(client)
+    def _codec(self, client: str) -> Codec:
+        codec = self._memory.codec
+        if self._adaptive is not None:
+            self._shares[client] = self._adaptive.share(client)
+            codec = self._adaptive.codec(client)
+        return live_codec(codec, self._masks)

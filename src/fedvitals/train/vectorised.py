@@ -21,6 +21,7 @@ from fedvitals.train.batched import batched_model
 from fedvitals.train.batched.schedule import Schedule, Step, most_steps_first
 from fedvitals.train.federation import Federation
 from fedvitals.train.local import LocalTrainer, is_slow, leak, slowed
+from fedvitals.train.pruning import held_still, prunable
 from fedvitals.train.sections import TrainSpec
 from fedvitals.train.sgd import LocalSGD
 from fedvitals.train.trained import Failed, SampledStep, Trained
@@ -165,6 +166,8 @@ class _Batch:
         self._own_rows = [i for i, work in enumerate(works) if work.y is not None]
         self._piling = [i for i, work in enumerate(works) if not work.zero_grad]
         self._piled = torch.zeros(len(self._piling), len(received))
+        pruned = any(work.pruned for work in works)
+        self._still = held_still(received, prunable(trainer._local.model)) if pruned else None
         self._frozen = [(i, part) for i, work in enumerate(works) for part in trainer._local.frozen_parts(work)]
 
     def step(self, number: int) -> None:
@@ -172,6 +175,8 @@ class _Batch:
         active = step.active
         weights, gradient = self.weights[:active], self._gradient[:active]
         self.losses[number, :active] = self._losses_and_gradient(step, weights, gradient)
+        if self._still is not None:
+            gradient.mul_(self._still)
         if self._piling or self._frozen:
             self._tampered(gradient)
         if number in self._wanted:
