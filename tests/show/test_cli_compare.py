@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from fedvitals.show.cli.main import main
 from fedvitals.store import open_store
 from fedvitals.train.engine import train
 from fedvitals.train.job import Job
+from fedvitals.vocabulary import Status
 
 Capture = pytest.CaptureFixture[str]
 JOB = """
@@ -107,6 +112,25 @@ def test_a_sweep_tries_every_combination_once(tmp_path: Path, job: Path, capsys:
     assert trial["values"] == {"train.batch_size": "64"}
     assert trial["wire_bytes"] > 0
     assert trial["front"] is True
+
+
+def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path, job: Path, capsys: Capture) -> None:
+    """With kill -9, when its second trial begins: the first is not run again, the others are, and each once."""
+    words = ["sweep", str(job), "--dir", str(tmp_path / "runs"), "--set", "train.batch_size=16,64,128"]
+    command = [sys.executable, "-m", "fedvitals", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as sweep:
+        assert sweep.stderr is not None
+        lines = [sweep.stderr.readline(), sweep.stderr.readline()]
+        os.killpg(sweep.pid, signal.SIGKILL)
+    assert [line.split()[0] for line in lines] == ["[1/3]", "[2/3]"]
+    assert sweep.returncode == -signal.SIGKILL
+    assert main([*words, "--json"]) == 0
+    shown = capsys.readouterr()
+    assert [("there already" in line) for line in shown.err.splitlines()[:3]] == [True, False, False]
+    assert [one["problem"] for one in json.loads(shown.out)["trials"]] == [None] * 3
+    statuses = [one.status for one in open_store(Settings(dir=str(tmp_path / "runs"))).runs()]
+    assert statuses.count(Status.FINISHED) == 3
+    assert set(statuses) <= {Status.FINISHED, Status.CUT_OFF}
 
 
 def test_a_trial_that_fails_costs_only_itself(tmp_path: Path, job: Path, capsys: Capture) -> None:
