@@ -82,6 +82,10 @@ class TestTernary(_Real):
     codec = codecs.parse("ternary:0.25 | entropy")
 
 
+class TestGrid(_Real):
+    codec = codecs.parse("grid:0.25 | entropy")
+
+
 class TestOneBit(_Real):
     codec = codecs.parse("onebit")
 

@@ -2,7 +2,7 @@
 
 from fedvitals.codecs.feedback import Feedback, Memory, Sent
 from fedvitals.codecs.protocol import Codec, Update
-from fedvitals.codecs.registry import from_config, names, parse, register, share_of, with_share
+from fedvitals.codecs.registry import agreed, from_config, is_additive, names, parse, register, share_of, with_share
 
 __all__ = [
     "Codec",
@@ -13,6 +13,8 @@ __all__ = [
     "from_config",
     "names",
     "parse",
+    "agreed",
+    "is_additive",
     "register",
     "share_of",
     "with_share",

@@ -26,6 +26,7 @@ MOST_JUMPS = 512  # a jump is a gap without its low bits; longer ones are told a
 TABLE_BITS, ABSENT = 6, 63  # of a symbol's share: half bits of information; `ABSENT` never comes
 _HALF_BIT = 0.7071067811865476
 EXPECTED, TABLE = 0, 1
+LEAST_TABLED = 16  # fewer symbols never pay for a table, nor for the word that there is none
 
 Shares = NDArray[np.float64]
 
@@ -88,13 +89,13 @@ class EntropySink:
         if not len(symbols):
             return
         table = _Table.of(symbols, len(expected))
-        shares = expected
-        if table.bits < _cost(table.counts, expected, table.first):
-            self._side.count(TABLE)
+        many = len(symbols) >= LEAST_TABLED
+        pays = many and table.bits < _cost(table.counts, expected, table.first)
+        if many:
+            self._side.count(TABLE if pays else EXPECTED)
+        if pays:
             table.write(self._side)
-            shares = table.shares(len(expected))
-        else:
-            self._side.count(EXPECTED)
+        shares = table.shares(len(expected)) if pays else expected
         if len(shares) > 1:
             self._coder.encode(np.ascontiguousarray(symbols, dtype=np.int32), _model(shares))
 
@@ -155,7 +156,7 @@ class EntropySource:
     def _decoded(self, count: int, expected: Shares) -> NDArray[np.int64]:
         if not count:
             return np.zeros(0, dtype=np.int64)
-        way = self._side.count(TABLE)
+        way = self._side.count(TABLE) if count >= LEAST_TABLED else EXPECTED
         shares = _Table.read(self._side, len(expected)).shares(len(expected)) if way == TABLE else expected
         if len(shares) <= 1:
             return np.zeros(count, dtype=np.int64)

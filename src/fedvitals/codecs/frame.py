@@ -2,6 +2,7 @@
 
     "FV", version, 2 * header bytes + whether they are deflated | count, then for each: name, type, shape | body
 
+Between ends that have agreed on the layers it is three bytes and the body.
 Counts take seven bits a byte. Frames come from clients: everything is bounded, and what a header claims is compared
 with the bytes that are there, before any memory is taken. Integrity on the way is the transport's matter: there is no
 checksum.
@@ -92,6 +93,23 @@ def unpack(data: bytes) -> tuple[list[Layer], memoryview]:
     if claimed > FREE_BYTES + MOST_EXPANSION * len(data):
         raise CodecError(f"damaged update: values of {claimed} bytes are claimed in a message of {len(data)} bytes")
     return layers, source.rest()
+
+
+def pack_known(layers: Sequence[Layer], body: bytes) -> bytes:
+    """The frame for a receiver that knows which layers to expect: three bytes, which check that."""
+    return _check(layers) + body
+
+
+def unpack_known(layers: Sequence[Layer], data: bytes) -> memoryview:
+    """The body of such a frame."""
+    check = _check(layers)
+    if data[: len(check)] != check:
+        raise CodecError("not an update of this model: it was encoded for other layers, or is damaged")
+    return memoryview(data)[len(check) :]
+
+
+def _check(layers: Sequence[Layer]) -> bytes:
+    return b"\0" + zlib.crc32(pack(layers, b"")).to_bytes(4, "little")[:2]
 
 
 def _describe(layer: Layer, sink: PlainSink) -> None:

@@ -5,14 +5,14 @@ every bit, NaN and infinities included. Whatever the chain, integers go through 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedvitals.codecs.frame import Layer, pack, unpack
+from fedvitals.codecs.frame import Layer, pack, pack_known, unpack, unpack_known
 from fedvitals.codecs.numbers import Floats, floats_of, raw_bytes, shaped, tensor_of, width
 from fedvitals.codecs.protocol import Update, require_finite
 from fedvitals.codecs.roundings.exact import Exact
@@ -31,9 +31,11 @@ _ARITHMETIC = 8.0  # roundings of a value's own format on its way, at most
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The codec that its stages make, in the order in which they are written."""
+    """The codec that its stages make, in the order in which they are written. Where both ends know the layers they are
+    not sent (`agreed`)."""
 
     stages: tuple[Stage, ...] = ()
+    known: tuple[Layer, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         filled: dict[str, Stage] = {}
@@ -60,22 +62,27 @@ class Pipeline:
     def lossless(self) -> bool:
         return self._part("reduction") is None and self._part("rounding") is None
 
+    @property
+    def additive(self) -> bool:
+        """Whether the sum of what arrives of several messages goes into one message as it is."""
+        return self._part("reduction") is None and getattr(self._rounding, "additive", self.lossless)
+
     def encode(self, update: Update) -> bytes:
         if not self.lossless:
             require_finite(update)
-        layers = [Layer(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in update.items()]
+        layers = layers_of(update)
         sink = self._packing.sink()
         for layer in layers:
             if not self._reckoned(layer):
                 sink.raw(raw_bytes(layer.name, update[layer.name]), width(layer.dtype))
         self._write(sink, [layer for layer in layers if self._reckoned(layer)], update)
-        data = pack(layers, sink.finished())
+        data = self._framed(layers, sink.finished())
         squeezing = self._part("squeezing")
         return squeezing.squeezed(data) if squeezing is not None else data
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
         squeezing = self._part("squeezing")
-        layers, body = unpack(squeezing.restored(data) if squeezing is not None else data)
+        layers, body = self._unframed(squeezing.restored(data) if squeezing is not None else data)
         source = self._packing.source(body)
         found: dict[str, Tensor] = {}
         for layer in layers:
@@ -86,7 +93,7 @@ class Pipeline:
         return {layer.name: found[layer.name] for layer in layers}
 
     def error_bound(self, update: Update) -> float:
-        layers = [Layer(name, t.dtype, tuple(t.shape)) for name, t in update.items() if t.is_floating_point()]
+        layers = [layer for layer in layers_of(update) if layer.dtype.is_floating_point]
         if self.lossless or not layers:
             return 0.0
         arrays = [floats_of(layer.name, update[layer.name]) for layer in layers]
@@ -97,6 +104,20 @@ class Pipeline:
             for layer, array, one, off in zip(layers, arrays, kept, rounded, strict=True)
         ]
         return max(bounds)
+
+    def agreed(self, layers: Sequence[Layer]) -> Pipeline:
+        """This codec between ends that both know these layers."""
+        return replace(self, known=tuple(layers))
+
+    def _framed(self, layers: Sequence[Layer], body: bytes) -> bytes:
+        if not self.known:
+            return pack(layers, body)
+        if tuple(layers) != self.known:
+            raise CodecError(f"the update has other layers than the {len(self.known)} that were agreed on")
+        return pack_known(layers, body)
+
+    def _unframed(self, data: bytes) -> tuple[Sequence[Layer], memoryview]:
+        return (self.known, unpack_known(self.known, data)) if self.known else unpack(data)
 
     def _write(self, sink: Sink, layers: Sequence[Layer], update: Update) -> None:
         kept = self._reduction.reduce(layers, [floats_of(layer.name, update[layer.name]) for layer in layers])
@@ -131,6 +152,11 @@ class Pipeline:
     @property
     def _packing(self) -> Packing:
         return self._part("packing") or Plain()
+
+
+def layers_of(update: Update) -> list[Layer]:
+    """What an update holds, without its values."""
+    return [Layer(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in update.items()]
 
 
 def _refuse_twice(slot: str, stage: Stage, filled: dict[str, Stage]) -> None:

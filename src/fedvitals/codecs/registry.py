@@ -10,13 +10,13 @@ from typing import Any
 from fedvitals.codecs import zstd
 from fedvitals.codecs.entropy import Entropy
 from fedvitals.codecs.feedback import Feedback
-from fedvitals.codecs.pipeline import Pipeline
-from fedvitals.codecs.protocol import Codec
+from fedvitals.codecs.pipeline import Pipeline, layers_of
+from fedvitals.codecs.protocol import Codec, Update
 from fedvitals.codecs.reductions.lowrank import low_rank
 from fedvitals.codecs.reductions.randomk import random_k
 from fedvitals.codecs.reductions.scattered import parsed_share
 from fedvitals.codecs.reductions.topk import TopK, threshold, top_k
-from fedvitals.codecs.roundings import qsgd, uniform
+from fedvitals.codecs.roundings import grid, qsgd, uniform
 from fedvitals.codecs.roundings.halved import FORMATS, Halved
 from fedvitals.codecs.roundings.onebit import OneBit
 from fedvitals.codecs.roundings.signs import Signs
@@ -93,7 +93,20 @@ def with_share(codec: Codec, share: float) -> Codec:
     argument = f"{share:.9g}{colon}{rest}"
     changed = Stage(stage.id, argument, dict(_made(stage.id, argument)))
     assert isinstance(codec, Pipeline)
-    return Pipeline(tuple(changed if one is stage else one for one in codec.stages))
+    return Pipeline(tuple(changed if one is stage else one for one in codec.stages), codec.known)
+
+
+def agreed(codec: Codec, like: Update) -> Codec:
+    """The same codec between ends that both know the names and shapes of an update: they are not sent each time."""
+    if isinstance(codec, Feedback):
+        return replace(codec, inner=agreed(codec.inner, like))
+    return codec.agreed(layers_of(like)) if isinstance(codec, Pipeline) else codec
+
+
+def is_additive(codec: Codec) -> bool:
+    """Whether the sum of what arrives of several messages goes into one message as it is."""
+    inner = codec.inner if isinstance(codec, Feedback) else codec
+    return isinstance(inner, Pipeline) and inner.additive
 
 
 def _shared(codec: Codec) -> tuple[Stage, float]:
@@ -184,6 +197,7 @@ for _format in FORMATS:
 _plain("onebit", lambda: {"rounding": OneBit()})
 _plain("entropy", lambda: {"packing": Entropy()})
 register("quantize", lambda argument: {"rounding": uniform.parsed(argument)})
+register("grid", lambda argument: {"rounding": grid.parsed(argument)})
 register("qsgd", lambda argument: {"rounding": qsgd.parsed(argument)})
 register("topk", lambda argument: {"reduction": top_k(argument)})
 register("randomk", lambda argument: {"reduction": random_k(argument)})
