@@ -122,6 +122,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("not_profiled", "attribute", "1", "Why the profiler could not run."),
     # of networks that are imitated: of the phase `select`, and in the metrics of a participation
     Convention("available", "attribute", "{client}", "Clients that could be asked when the round began."),
+    Convention("at_work", "attribute", "{client}", "Clients at work as a step without rounds begins."),
     Convention("download_retries", "attribute", "1", "How often its download broke off and was begun again."),
     Convention("upload_retries", "attribute", "1", "How often its upload broke off and was begun again."),
     # metrics of a round

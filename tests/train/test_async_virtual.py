@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,13 @@ def test_what_is_written_holds_together(
 
 
 def test_a_client_is_in_one_place_at_a_time(tmp_path: Path) -> None:
-    """Its participations follow each other, counted from 0."""
+    """Its participations follow each other, counted from 0; how many are at work is told with each step."""
     run(small(ASYNC), tmp_path)
     with recorded(tmp_path) as reader:
         some = list(reader.participations())
+        asking = [json.loads(one.attributes or "{}")["at_work"] for one in reader.spans() if one.name == "select"]
+    assert len(asking) == 12
+    assert set(asking) <= set(range(1, 7))
     for client in {one.client for one in some}:
         own = sorted((one for one in some if one.client == client), key=lambda one: one.attempt)
         assert all(before.end_ns <= after.start_ns for before, after in itertools.pairwise(own))

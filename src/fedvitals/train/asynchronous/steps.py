@@ -88,8 +88,9 @@ class Steps:
 
     def _fill(self, step: Step) -> None:
         """Until there are enough updates, or nobody is left who could bring one."""
-        with step.rnd.phase("select"):
+        with step.rnd.phase("select") as asking:
             self._ask(step)
+            asking.note(at_work=self._fleet.at_work)
         look = 0
         while True:
             event = self._fleet.next()
