@@ -91,17 +91,14 @@ class LiveValues:
         return self.codec.lossless
 
     def encode(self, update: Update) -> bytes:
-        return self.codec.encode(self._packed(update))
+        return self.codec.encode(live_values(update, self.live))
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
         return {name: self._whole(name, tensor) for name, tensor in self.codec.decode(data).items()}
 
     def error_bound(self, update: Update) -> float:
         lost = [float(update[name][~mask].abs().max()) for name, mask in self.live.items() if not bool(mask.all())]
-        return max([self.codec.error_bound(self._packed(update)), *lost])
-
-    def _packed(self, update: Update) -> dict[str, Tensor]:
-        return {name: tensor[self.live[name]] if name in self.live else tensor for name, tensor in update.items()}
+        return max([self.codec.error_bound(live_values(update, self.live)), *lost])
 
     def _whole(self, name: str, tensor: Tensor) -> Tensor:
         if name not in self.live:
@@ -121,8 +118,11 @@ def live_layers(model: FlatModel, live: Tensor) -> dict[str, Tensor]:
     return {name: mask for name, mask in model.named(live).items() if not bool(mask.all())}
 
 
-def model_bytes(codec: Codec, model: FlatModel, live: Tensor) -> int:
-    """What the whole model takes for a client that knows nothing: live values, and a bit each that says which live."""
-    masks = live_layers(model, live)
-    bits = {f"{name} live": torch.from_numpy(np.packbits(mask.flatten().numpy())) for name, mask in masks.items()}
-    return len(LiveValues(codec, masks).encode(model.named(model.weights) | model.integers | bits))
+def live_values(update: Update, live: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What travels of an update: of layers with a mask their live values in a row, the others as they are."""
+    return {name: tensor[live[name]] if name in live else tensor for name, tensor in update.items()}
+
+
+def live_bits(live: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The masks themselves, for a client that knows nothing: a bit a value."""
+    return {f"{name} live": torch.from_numpy(np.packbits(mask.flatten().numpy())) for name, mask in live.items()}
