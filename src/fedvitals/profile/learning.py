@@ -1,4 +1,4 @@
-"""What a target took: the first round that reached it, and the time and the bytes until then."""
+"""How a run learned: the first round that reached a target, what that took, and how the clients' losses lay."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.profile.timeline import Timeline
+from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Evaluation
 
 
@@ -45,3 +46,16 @@ def best_accuracy(evaluations: Sequence[Evaluation]) -> float | None:
     """Of the global model."""
     known = [one.accuracy for one in evaluations if one.client is None and one.accuracy is not None]
     return max((value for value in known if np.isfinite(value)), default=None)
+
+
+def first_losses(timeline: Timeline) -> tuple[list[int], Floats]:
+    """The rounds in which clients told the loss of their first steps, and [rounds, 3]: its quartiles."""
+    table = timeline.participations
+    rounds, quarters = [], []
+    for one in timeline.rounds:
+        losses = table.first_loss[slice(*np.searchsorted(table.round, [one.number, one.number + 1]).tolist())]
+        losses = losses[np.isfinite(losses)]
+        if len(losses):
+            rounds.append(one.number)
+            quarters.append(np.percentile(losses, [25, 50, 75]))
+    return rounds, np.array(quarters, dtype=np.float64).reshape(len(rounds), 3)

@@ -2,80 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedvitals.profile.gradients import Flow, flow_of
 from fedvitals.show.figures.look import BAD, SCALE, distinct, figure, log_marks, nothing, plain, row_axis, rows_height
-from fedvitals.show.figures.rounds_axis import columns_of
+from fedvitals.show.figures.rounds_axis import Columns, columns_of
 from fedvitals.store.protocol import RunReader
-from fedvitals.store.table import Floats, Ints
-from fedvitals.vocabulary import STATISTICS, Layout
+from fedvitals.vocabulary import Layout
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_LAYERS = 48
-_NORM = STATISTICS.index("norm")
-
-
-class Flow(NamedTuple):
-    """[layers, columns]: the mean logarithm of a layer's root mean square; and how many were not finite."""
-
-    level: Floats
-    broken: Ints
-    steps: int
 
 
 def gradient_flow(reader: RunReader) -> Figure:
     """Root mean square of each layer's gradient over the sampled steps. Where no step was looked at, of the updates."""
-    layouts = {layout.id: layout for layout in reader.layouts()}
+    layouts, rounds = reader.layouts(), tuple(reader.rounds())
     if not layouts:
         return nothing("Gradients across layers", "no model was seen in this run")
-    what, found = "gradients", _flow(reader, layouts, steps=True)
-    if found is None:
-        what, found = "updates", _flow(reader, layouts, steps=False)
-    if found is None:
-        return nothing("Gradients across layers", "neither gradients nor updates were looked at in this run")
-    return _drawn(reader, next(iter(layouts.values())), what, found)
-
-
-def _flow(reader: RunReader, layouts: dict[int, Layout], *, steps: bool) -> Flow | None:
-    """Block by block, so that a long run is never in memory. Only the first layout: others have other layers."""
-    layout = next(iter(layouts.values()))
-    rounds = tuple(reader.rounds())
     columns = columns_of(rounds)
-    place = {one.number: int(column) for one, column in zip(rounds, columns.place, strict=True)}
-    root = np.sqrt(np.maximum([layer.size for layer in layout.layers], 1))
-    shape = (len(columns.labels), len(layout.layers))
-    sums, counts, broken = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    seen = 0
-    for number, norms in _norms(reader, layout.id, steps=steps):
-        if number not in place:
-            continue
-        column, finite = place[number], np.isfinite(norms)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            levels = np.log10(norms / root)
-        usable = np.isfinite(levels)
-        sums[column] += np.where(usable, levels, 0.0).sum(axis=0)
-        counts[column] += usable.sum(axis=0)
-        broken[column] += (~finite).sum(axis=0)
-        seen += len(norms)
-    if not seen:
-        return None
-    return Flow(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).T, broken.T, seen)
+    place = {one.number: column for one, column in zip(rounds, columns.place.tolist(), strict=True)}
+    for what, steps in (("gradients", True), ("updates", False)):
+        found = flow_of(reader, layouts[0], place, len(columns.labels), steps=steps)
+        if found is not None:
+            return _drawn(columns, layouts[0], what, found)
+    return nothing("Gradients across layers", "neither gradients nor updates were looked at in this run")
 
 
-def _norms(reader: RunReader, layout: int, *, steps: bool) -> Iterator[tuple[int, Floats]]:
-    blocks = reader.step_blocks() if steps else reader.update_blocks()
-    for block in blocks:
-        if block.layout == layout:
-            yield block.round, block.stats[:, :, _NORM].astype(np.float64)
-
-
-def _drawn(reader: RunReader, layout: Layout, what: str, flow: Flow) -> Figure:
-    columns = columns_of(tuple(reader.rounds()))
+def _drawn(columns: Columns, layout: Layout, what: str, flow: Flow) -> Figure:
     shown = _chosen(len(layout.layers))
     labels = distinct([plain(layout.layers[place].name, 40) for place in shown])
     notes = [f"root mean square a value, over {flow.steps:,} {'sampled steps' if what == 'gradients' else 'updates'}"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedvitals.profile.learning import first_losses
 from fedvitals.profile.profile import Profile
 from fedvitals.show.figures.look import LINES, figure, nothing, plain
 from fedvitals.show.words import fixed
+from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Evaluation
 
 if TYPE_CHECKING:
@@ -70,21 +72,14 @@ def _lines(found: Figure, split: str, some: list[Evaluation], colour: str) -> No
             )
 
 
-def _clients(profile: Profile) -> tuple[list[int], Any]:
-    """For each round the quartiles of the clients' first losses."""
-    table = profile.timeline.participations
-    rounds, quarters = [], []
-    for one in profile.timeline.rounds:
-        losses = table.first_loss[slice(*np.searchsorted(table.round, [one.number, one.number + 1]).tolist())]
-        losses = losses[np.isfinite(losses)]
-        if len(losses):
-            rounds.append(one.number)
-            quarters.append(np.percentile(losses, [25, 50, 75]))
+def _clients(profile: Profile) -> tuple[list[int], Floats]:
+    """For each round the quartiles of the clients' first losses; of very many rounds an even choice."""
+    rounds, quarters = first_losses(profile.timeline)
     step = max(-(-len(rounds) // MOST_POINTS), 1)
-    return rounds[::step], np.array(quarters[::step])
+    return rounds[::step], quarters[::step]
 
 
-def _quarters(found: Figure, rounds: list[int], quarters: Any) -> None:
+def _quarters(found: Figure, rounds: list[int], quarters: Floats) -> None:
     low, middle, high = quarters.T
     band = {"x": rounds, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": "clients"}
     found.add_scatter(y=low, showlegend=False, **band)

@@ -54,7 +54,7 @@ def with_buffer(model: Model, buffer: int) -> Prediction | None:
     predicted_s = max(wall_s - rounds_s, 0.0) + total_s
     assumes = (
         f"as many updates as were used ({used}), {model.asked} clients at work at a time, chosen at random",
-        "a client takes as long as it did, again and again",
+        "a client takes as long as it did, again and again; one that goes away is waited for as long",
         "what stale updates do to learning is not predicted",
     )
     return Prediction(
@@ -103,19 +103,28 @@ def _server(model: Model) -> ServerTimes:
     )
 
 
+def _usual_s(model: Model) -> tuple[dict[str, float], float]:
+    """How long clients take that deliver: each, and all of them. Nobody tells the server of one that went away."""
+    took = {client: [task.seconds for task in some if task.delivered] for client, some in model.history.items()}
+    own = {client: median(seconds) for client, seconds in took.items() if seconds}
+    return own, median(own.values()) if own else 0.0
+
+
 def _played(model: Model, used: int, buffer: int, server: ServerTimes) -> float | None:
     """Seconds until so many updates are taken in; None where clients hardly ever deliver."""
     names = list(model.timeline.clients)
     random = stream(0, "what-if asynchronous")
     idle = [names[place] for place in random.permutation(len(names)).tolist()]
     at_work: list[tuple[float, str, bool]] = []
+    usual_s, all_usual_s = _usual_s(model)
     attempts: Counter[str] = Counter()
 
     def begin(now: float) -> None:
         client = idle.pop(int(random.integers(len(idle))))
         task = model.task(client, attempts[client])
         attempts[client] += 1
-        heapq.heappush(at_work, (now + task.seconds, client, task.delivered))
+        seconds = task.seconds if task.delivered else max(task.seconds, usual_s.get(client, all_usual_s))
+        heapq.heappush(at_work, (now + seconds, client, task.delivered))
 
     for _ in range(min(model.asked, len(names))):
         begin(0.0)
