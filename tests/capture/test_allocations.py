@@ -49,6 +49,21 @@ def test_the_operations_that_allocate_are_named() -> None:
     assert {row[0] for row in client[2]["operations"]} & {"aten::mm", "aten::empty"}
 
 
+def test_the_profilers_own_time_is_owned_up_to() -> None:
+    """From where it is asked for until the lines begin, and from their end until its table is made."""
+    with started() as run, run.allocations():
+        assert torch.zeros(1000).numel() == 1000
+    with read() as reader:
+        spans = reader.spans()
+    (lines,) = [one for one in spans if one.name == "fl.allocations"]
+    recording = [one for one in spans if one.name == "fl.recording"]
+    before = [one for one in recording if one.start_ns < (one.end_ns or 0) <= lines.start_ns]
+    after = [one for one in recording if one.start_ns == lines.end_ns]
+    assert before
+    assert len(after) == 1
+    assert (after[0].end_ns or 0) > after[0].start_ns
+
+
 def test_an_exception_goes_on_and_the_table_is_kept() -> None:
     """The next profile can begin: nothing of the last one is left running."""
     with breaks(ZeroDivisionError), started() as run, run.allocations():

@@ -63,11 +63,13 @@ class AllocationSession:
         self._attributes.update(attributes)
 
     def __enter__(self) -> Self:
+        began_ns = self.recorder.now()
         try:
             self._profile = self._begun() if self.recorder.alive else None
         except Exception as error:
             self._attributes["not_profiled"] = in_words(error, LONGEST_ERROR)
             self.recorder.trouble("allocations", error)
+        self.recorder.recorded_since(began_ns)  # starting the profiler takes longer than many a phase
         self._start_ns = self.recorder.now()
         return self
 
@@ -78,6 +80,7 @@ class AllocationSession:
             end_ns = self.recorder.now()
             self._finish()
             self._record(end_ns, error)
+            self.recorder.recorded_since(end_ns)
         except Exception as own:
             self.recorder.trouble("allocations", own)
 
