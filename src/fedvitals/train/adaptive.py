@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedvitals.codecs import Codec, share_of, with_share
+from fedvitals.codecs import Codec, share_of
 
 LEAST, MOST = 1e-4, 1.0  # of an update
 SPARE = 0.8  # of the time that is left: links are not always as good as last time
@@ -19,16 +19,12 @@ class Adaptive:
     """A share a client. CodecError for a codec that has none to choose."""
 
     def __init__(self, codec: Codec, deadline_s: float) -> None:
-        self._codec = codec
         self._usual = share_of(codec)
         self._deadline_s = deadline_s
         self._shares: dict[str, float] = {}
 
     def share(self, client: str) -> float:
         return self._shares.get(client, self._usual)
-
-    def codec(self, client: str) -> Codec:
-        return with_share(self._codec, self.share(client))
 
     def heard(self, client: str, size: int, phases_s: Mapping[str, float]) -> None:
         """A message of `size` bytes took its upload; everything before it takes the same again."""

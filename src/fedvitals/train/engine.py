@@ -46,6 +46,7 @@ from fedvitals.train.sections import ObserveSpec
 from fedvitals.train.selections import Selection
 from fedvitals.train.selections import make as make_selection
 from fedvitals.train.server import Server
+from fedvitals.train.target import Target
 from fedvitals.train.threads import one_thread
 from fedvitals.train.trained import Executor
 from fedvitals.train.uplink import Uplink
@@ -174,6 +175,7 @@ class Training:
         attempts: Counter[int] = Counter()
         counts: Counter[str] = Counter()
         loss = accuracy = None
+        target, done = Target(job.train.stop_at), False
         for number in range(total):
             with run.round(number, model=self.model.as_source()) as rnd:
                 present = self.present(rnd, number)
@@ -190,9 +192,13 @@ class Training:
                 self.aggregate(rnd, number, hook, updates, collector.integers)
                 if (number + 1) % job.train.evaluate_every == 0 or number + 1 == total:
                     loss, accuracy = self.evaluate(rnd, number)
+                    done = target.held(accuracy)
+            counts["rounds"] += 1
             took_s = time.perf_counter() - began
             with run.span("fl.progress"):  # a terminal that is slow holds up the training
                 progress.round_done(number + 1, total, loss, accuracy, len(updates.clients), collector.failed, took_s)
+            if done:
+                break
         return self.result(run, loss, accuracy, counts, time.perf_counter() - began)
 
     def present(self, rnd: RoundSession | NoRound, number: int) -> list[int]:
@@ -285,7 +291,7 @@ class Training:
     ) -> Result:
         return Result(
             run_id=run.id,
-            rounds=self.job.train.rounds,
+            rounds=counts["rounds"],
             accuracy=accuracy,
             loss=loss,
             wall_s=wall_s,

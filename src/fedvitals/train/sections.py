@@ -120,6 +120,9 @@ class TrainSpec(Section):
     clip: float = key(0.0, "Largest norm of a gradient; 0 does not clip.", low=0.0, high=1e9)
     proximal: float = key(0.0, "Pull towards the received model (FedProx's mu).", low=0.0, high=1e6)
     evaluate_every: int = key(1, "Rounds between evaluations.", low=1, high=10_000_000)
+    stop_at: float = key(
+        0.0, "Accuracy at which it ends early, once three evaluations in a row had it; 0 never.", low=0.0, high=1.0
+    )
     exclude: tuple[str, ...] = key((), "Clients that are never chosen, by name.", names=True, longest=100_000)
 
     def __post_init__(self) -> None:

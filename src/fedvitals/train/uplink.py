@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedvitals.codecs import Codec, Memory, parse
+from fedvitals.codecs import Codec, Memory, agreed, with_share
 from fedvitals.errors import CodecError
 from fedvitals.train.adaptive import Adaptive
 from fedvitals.train.flat import FlatModel
-from fedvitals.train.pruning import live_codec, live_layers
+from fedvitals.train.pruning import live_codec, live_layers, live_values
 
 
 @dataclass(slots=True, eq=False)
@@ -30,14 +30,15 @@ class Uplink:
     def __init__(self, codec: Codec, model: FlatModel, adaptive: Adaptive | None = None) -> None:
         self.bytes = 0
         self._model = model
-        self._memory = Memory(codec)
+        whole = model.named(model.weights) | model.integers
+        self._memory = Memory(agreed(codec, whole))
         self._adaptive = adaptive
         self._shares: dict[str, float] = {}  # of each client's last message, where they are chosen
         self._live: Tensor | None = None  # values of the model that were not cut
         self._masks: dict[str, Tensor] = {}  # the same by layer
         # Identity writes equally many bytes for every update of this model, and gives back what it was given.
         self._plain = codec.config == {"id": "identity"}
-        self._size = self._whole_bytes()
+        self._size = len(self._memory.codec.encode(whole)) if self._plain else 0
 
     def received(
         self, clients: Sequence[str], updates: Tensor, integers: Sequence[Mapping[str, Tensor]] = ()
@@ -50,7 +51,7 @@ class Uplink:
         rows: list[Tensor] = []
         found = Received(updates[:0], [])
         for place, (client, update) in enumerate(zip(clients, updates, strict=True)):
-            counted = integers[place] if integers else {}
+            counted = integers[place] if integers else self._model.integers
             try:
                 sent = self._memory.encode(client, self._model.named(update) | dict(counted), self._codec(client))
             except CodecError as error:
@@ -65,12 +66,16 @@ class Uplink:
     def prune(self, live: Tensor) -> None:
         """From now on only these values travel, bool [size]: clients know them by what arrives as 0."""
         self._live, self._masks = live, live_layers(self._model, live)
-        self._size = self._whole_bytes()
+        if self._plain:
+            whole = self._model.named(self._model.weights) | self._model.integers
+            self._size = len(self._for_live(self._memory.codec).encode(whole))
 
-    def _whole_bytes(self) -> int:
-        """Of an update without a loss."""
+    def _for_live(self, codec: Codec) -> Codec:
+        """The codec for what is left of the model."""
+        if not self._masks:
+            return codec
         whole = self._model.named(self._model.weights) | self._model.integers
-        return len(live_codec(parse("identity"), self._masks).encode(whole))
+        return live_codec(agreed(codec, live_values(whole, self._masks)), self._masks)
 
     def heard(self, client: str, size: int, phases_s: Mapping[str, float]) -> None:
         """How long a client's round took, for the next one's share."""
@@ -87,5 +92,5 @@ class Uplink:
         codec = self._memory.codec
         if self._adaptive is not None:
             self._shares[client] = self._adaptive.share(client)
-            codec = self._adaptive.codec(client)
-        return live_codec(codec, self._masks)
+            codec = with_share(codec, self._shares[client])
+        return self._for_live(codec)

@@ -24,6 +24,7 @@ from fedvitals.train.attendance import LOOK_AGAIN_S, MOST_LOOKS
 from fedvitals.train.hooks import RoundHook, RoundUpdates
 from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.reports import nothing_came, reports
+from fedvitals.train.target import Target
 from fedvitals.vocabulary import Outcome
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Steps:
         training, total = self._training, self._training.job.train.rounds
         counts: Counter[str] = Counter()
         loss = accuracy = None
+        target, done = Target(training.job.train.stop_at), False
         for number in range(total):
             with self._run.round(number, model=training.model.as_source()) as rnd:
                 step = Step(number, rnd)
@@ -78,9 +80,12 @@ class Steps:
                 self._move(step)
                 if (number + 1) % training.job.train.evaluate_every == 0 or number + 1 == total:
                     loss, accuracy = training.evaluate(rnd, number)
-            counts.update(trained=len(step.buffer), failed=step.failed, late=len(step.late))
+                    done = target.held(accuracy)
+            counts.update(rounds=1, trained=len(step.buffer), failed=step.failed, late=len(step.late))
             elapsed = time.perf_counter() - began
             progress.round_done(number + 1, total, loss, accuracy, len(step.buffer), step.failed, elapsed)
+            if done:
+                break
         log.info(
             "%d clients were at work when the last step was made; their updates came to nothing", len(self._fleet.busy)
         )

@@ -1,0 +1,40 @@
+"""A training that ends once it has got what it was for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_jobs import recorded, run, small
+
+from fedvitals.errors import JobError
+from fedvitals.train.target import Target
+
+
+def test_three_in_a_row_are_wanted() -> None:
+    """One below begins the count anew."""
+    target = Target(0.5)
+    assert [target.held(one) for one in (0.6, 0.6, 0.4, 0.5, 0.6, 0.7, 0.1)] == [*[False] * 5, True, False]
+    assert not any(Target(0.0).held(1.0) for _ in range(5))
+
+
+@pytest.mark.parametrize("more", [{}, {"server.mode": "async", "server.buffer": 2, "execute.clock": "virtual"}])
+def test_a_training_ends_when_its_target_has_held(more: dict[str, object], tmp_path: Path) -> None:
+    """Its rounds are those that were trained, and its model the one that had it."""
+    job = {"train.rounds": 60, "train.lr": 0.3, "train.stop_at": 0.5, **more}
+    result = run(small(job), tmp_path)
+    assert 3 <= result.rounds < 60
+    with recorded(tmp_path) as reader:
+        seen = [one.accuracy or 0.0 for one in reader.evaluations() if one.client is None]
+        assert len(reader.rounds()) == result.rounds
+    assert min(seen[-3:]) >= 0.5
+    assert result.accuracy == seen[-1]
+    assert run(small({**job, "train.rounds": result.rounds, "train.stop_at": 0.0})).weights_sha256 == (
+        result.weights_sha256
+    )
+
+
+def test_a_target_is_a_share() -> None:
+    """The setting is named."""
+    with pytest.raises(JobError, match=r"train\.stop_at = 90 is out of range; right is at least 0 and at most 1"):
+        small({"train.stop_at": 90})
