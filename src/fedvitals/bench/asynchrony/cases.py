@@ -34,7 +34,7 @@ class Size(NamedTuple):
     at_work: int = 100
     needed: int = 77  # of a round, so that 1.3 times as many are at work
     rounds: int = 100
-    updates: int = 6000  # of an asynchronous training
+    updates: int = 4000  # of an asynchronous training
     test_rows: int = 2000
     deadlines_s: tuple[float, ...] = (0.5, 1.0, 2.0, 3.0, 5.0)
 
@@ -63,9 +63,9 @@ class Way(NamedTuple):
 
 RANDOM = Way("synchronous, random", {})
 OORT = Way("synchronous, oort", {"server.selection": "oort"})
-FEDBUFF = Way("fedbuff", {}, 10)
-PISCES = Way("fedbuff, pisces", {"server.selection": "pisces"}, 10)
-FEDASYNC = Way("fedasync", {"server.aggregator": "fedasync", "server.lr": 0.1}, 1)
+FEDBUFF = Way("fedbuff", {}, 5)
+PISCES = Way("fedbuff, pisces", {"server.selection": "pisces"}, 5)
+FEDASYNC = Way("fedasync", {"server.aggregator": "fedasync"}, 1)
 OTHERS = (OORT, FEDBUFF, PISCES, FEDASYNC)
 
 

@@ -26,7 +26,7 @@ from fedvitals.bench.asynchrony.cases import (
 from fedvitals.bench.asynchrony.racing import Race, raced
 from fedvitals.bench.table import Row, spread
 
-SEEDS = (1, 2, 3, 4, 5)
+SEEDS = (11, 12, 13, 14, 15)  # 1 to 5 were looked at when the ways were set up
 SHARE = 0.95  # of the synchronous final accuracy: the target
 GOALS = {FEDBUFF.name: 3.0, OORT.name: 1.5}
 

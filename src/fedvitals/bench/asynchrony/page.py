@@ -26,8 +26,8 @@ How much sooner a model is there without rounds, or with better chosen clients, 
 sigma 1.0 over the clients; one in ten never comes back, and the server is not told. 100 clients are at work at a time,
 whatever the way: synchronous rounds ask 1.3 times the 77 they need and go on with the first, or at their deadline. Of
 five deadlines (0.5, 1, 2, 3 and 5 seconds) each synchronous way has the one with which it reaches the target first. The
-target is {SHARE:.0%} of the best final accuracy of synchronous rounds with random clients. FedBuff has a buffer of 10
-and every other key at its default; FedAsync a rate of 0.1.
+target is {SHARE:.0%} of the best final accuracy of synchronous rounds with random clients. FedBuff has a buffer of 5
+and FedAsync of 1; all other keys, the server's rate among them, are at their defaults.
 
 In the first setting slow clients tend to hold other classes than quick ones (correlation 0.5 between the rank of a
 client's mean class and the logarithm of its delay), as where old phones belong to other people. In the second they hold
