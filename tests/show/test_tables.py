@@ -68,6 +68,9 @@ def test_participations_are_of_a_round_or_of_a_client() -> None:
     assert [row[0] for row in history.rows] == ["0", "1"]
     assert _cells(history, 1) | {"bad step": "4", "non-finite": "12", "loss": "nan"} == _cells(history, 1)
     assert "bad step" not in participations_table(rows[:1], of_client=False).columns
+    assert "stale" not in history.columns
+    stale = participations_table([rows[0]._replace(staleness=7)], of_client=True)
+    assert stale.rows[0][stale.columns.index("stale")] == "7"
 
 
 def test_no_cell_can_move_the_terminal() -> None:

@@ -138,6 +138,7 @@ def participations_table(participations: Sequence[Participation], *, of_client: 
         (
             whole(one.round) if of_client else safe(one.client, 40),
             safe(one.outcome, 20),
+            whole(one.staleness or None),  # only training without rounds has any
             whole(one.samples),
             whole(one.steps),
             fixed(one.first_loss),
@@ -155,6 +156,7 @@ def participations_table(participations: Sequence[Participation], *, of_client: 
     columns = (
         "round" if of_client else "client",
         "outcome",
+        "stale",
         "samples",
         "steps",
         "first loss",
@@ -169,7 +171,8 @@ def participations_table(participations: Sequence[Participation], *, of_client: 
     )
     texts = frozenset({"client", "outcome"})
     spare = ("sent", "whole", "steps", "samples")
-    return _without_empty(Table("participations", columns, tuple(rows), texts, spare), "bad step")
+    whole_table = Table("participations", columns, tuple(rows), texts, spare)
+    return _without_empty(_without_empty(whole_table, "bad step"), "stale")
 
 
 def layers_table(title: str, stats: Sequence[TensorStats]) -> Table:
