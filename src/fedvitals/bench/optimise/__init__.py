@@ -1,0 +1,5 @@
+"""What does each optimisation give, alone and together: time, bytes, memory, accuracy."""
+
+from fedvitals.bench.optimise.measuring import measured as run
+
+__all__ = ["run"]

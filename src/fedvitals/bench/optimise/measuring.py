@@ -1,0 +1,62 @@
+"""Children that carry out the cases in turn, and the table of what they measured.
+
+Cases take turns, so that a noisy machine is noisy to all. Memory is what training takes beside what the process holds
+anyway: torch alone is more than 200 MB, which nothing here changes; the whole process is told beside it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from fedvitals.bench.optimise.cases import DEEP_CASES, DEEP_PLAIN, LOWER, PLAIN, jobs
+from fedvitals.bench.optimise.child import Measured, measure
+from fedvitals.bench.table import Row, spread
+
+MB = 1e6
+MOST_LOST = 0.005  # of accuracy, with half of the weights cut
+
+
+def measured(quick: bool = False) -> list[Row]:
+    """Time, bytes, memory and accuracy of every case, and the goals that some are held to."""
+    results: dict[str, list[Measured]] = {}
+    cases = jobs(quick)
+    for _ in range(1 if quick else 3):
+        for name, job in cases.items():
+            one = measure(job)
+            if one.refused is None:
+                results.setdefault(name, []).append(one)
+            else:
+                print(f"{name} is left out: {one.refused}", file=sys.stderr)
+    rows = [row for name, some in results.items() for row in _told(name, some)]
+    return rows + ([] if quick else _goals(results))
+
+
+def _told(name: str, some: Sequence[Measured]) -> list[Row]:
+    return [
+        Row(name, "time", *spread([one.seconds for one in some]), "s"),
+        Row(name, "bytes up", *spread([one.bytes_up / MB for one in some]), "MB"),
+        Row(name, "bytes down", *spread([one.bytes_down / MB for one in some]), "MB"),
+        Row(name, "memory of training", *spread([one.taken_bytes / MB for one in some]), "MB"),
+        Row(name, "memory of the process", *spread([one.peak_bytes / MB for one in some]), "MB"),
+        Row(name, "accuracy", *spread([one.accuracy for one in some]), "share"),
+    ]
+
+
+def _goals(results: Mapping[str, Sequence[Measured]]) -> list[Row]:
+    rows = []
+    for name, goal in LOWER.items():
+        pairs = list(zip(results[name], results[DEEP_PLAIN], strict=True))
+        saved = [1.0 - one.taken_bytes / plain.taken_bytes for one, plain in pairs]
+        rows.append(Row(name, "memory of training saved", *spread(saved), "share", goal))
+    for name in DEEP_CASES:
+        off = [
+            abs(one.accuracy - plain.accuracy) for one, plain in zip(results[name], results[DEEP_PLAIN], strict=True)
+        ]
+        rows.append(Row(name, "accuracy, difference", *spread(off), "share", 0.0, at_least=False))
+    pairs = list(zip(results["prune half"], results[PLAIN], strict=True))
+    lost = [plain.accuracy - one.accuracy for one, plain in pairs]
+    fewer = [(one.bytes_up + one.bytes_down) / (plain.bytes_up + plain.bytes_down) for one, plain in pairs]
+    rows.append(Row("prune half", "accuracy lost", *spread(lost), "share", MOST_LOST, at_least=False))
+    rows.append(Row("prune half", "bytes / all bytes", *spread(fewer), "times", 1.0, at_least=False))
+    return rows

@@ -1,0 +1,49 @@
+"""The optimisation bench: every case is a job, a child tells what it measured, and memory is seen to be saved."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedvitals.bench.optimise.cases import CASES, DEEP_PLAIN, LOWER, PLAIN, jobs
+from fedvitals.bench.optimise.child import Measured, measure
+from fedvitals.bench.optimise.measuring import _goals, _told
+
+
+def test_every_case_is_a_job() -> None:
+    """All that the bench names can be read, and those held to a goal are among them."""
+    cases = jobs(quick=False)
+    assert {PLAIN, DEEP_PLAIN, *CASES, *LOWER} <= set(cases)
+    assert cases["24 layers: checkpoint"].train.checkpoint
+    assert len(cases["24 layers: checkpoint"].model.hidden) == 24
+
+
+def test_a_child_tells_what_a_job_takes() -> None:
+    """Bytes, time, memory and accuracy; recomputed activations take less memory and give the same accuracy."""
+    cases = jobs(quick=True)
+    plain, recomputed = measure(cases[DEEP_PLAIN]), measure(cases["24 layers: checkpoint"])
+    assert min(plain.seconds, plain.bytes_up, plain.bytes_down, plain.rest_bytes) > 0
+    assert recomputed.accuracy == plain.accuracy
+    assert recomputed.bytes_up == plain.bytes_up
+    assert 0 < recomputed.taken_bytes < 0.8 * plain.taken_bytes
+
+
+def test_a_job_that_is_refused_says_why() -> None:
+    """A model without a chain to recompute: the child ends well, with the reason."""
+    job = jobs(quick=True)[PLAIN].replaced({"model.kind": "logistic", "train.checkpoint": True})
+    refused = measure(job).refused
+    assert refused is not None
+    assert "train.checkpoint = true cannot save memory in this model" in refused
+
+
+def test_goals_hold_what_was_measured_against_the_plain_job() -> None:
+    """Half the memory is a saving of 0.5; accuracy that differs is a goal missed."""
+    plain = Measured(1.0, 100, 100, rest_bytes=50, peak_bytes=150, accuracy=0.9)
+    half = Measured(1.0, 60, 70, rest_bytes=50, peak_bytes=100, accuracy=0.88)
+    results = {name: [half] for name in jobs(quick=False)} | {PLAIN: [plain], DEEP_PLAIN: [plain]}
+    goals = {(row.case, row.measure): row for row in _goals(results)}
+    assert goals["24 layers: checkpoint", "memory of training saved"].value == pytest.approx(0.5)
+    assert goals["24 layers: checkpoint", "memory of training saved"].met
+    assert not goals["24 layers: checkpoint", "accuracy, difference"].met
+    assert not goals["prune half", "accuracy lost"].met
+    assert goals["prune half", "bytes / all bytes"].value == pytest.approx(0.65)
+    assert {row.measure for row in _told(PLAIN, [plain])} >= {"time", "bytes up", "memory of training", "accuracy"}
