@@ -1,0 +1,57 @@
+"""The bench of codecs: it counts what is sent, and a way that never gets there is not counted as if it did."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedvitals.bench.codecs import measuring, page, wire
+from fedvitals.bench.codecs.cases import PROBLEMS, Way, ways
+from fedvitals.bench.codecs.measuring import Raced
+from fedvitals.bench.codecs.racing import Race, race
+
+DIGITS = PROBLEMS[0]
+
+
+def test_a_target_is_reached_when_it_has_held() -> None:
+    """Three in a row: the bytes are those of the third."""
+    one = Race((0.5, 0.9, 0.8, 0.9, 0.9, 0.9), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+    assert one.reached(0.85) == 5
+    assert one.reached(0.95) is None
+    raced = Raced("digits", 0.85, {page.PLAIN: Race((0.9,), (600.0,)), "way": one, "never": Race((0.1,), (1.0,))})
+    assert raced.fewer("way") == 100.0
+    assert raced.fewer("never") == 0.0
+
+
+def test_bytes_are_those_of_the_run() -> None:
+    """Uncompressed: a model down and an update up for each client of each round."""
+    job = DIGITS.job(0).replaced({"train.rounds": 2})
+    found = race(job, Way("not compressed"))
+    values = 64 * 64 + 64 + 64 * 10 + 10
+    assert found.bytes == pytest.approx([2 * 10 * (4 * values + 3), 4 * 10 * (4 * values + 3)])
+
+
+def test_whole_models_lose_what_differences_keep() -> None:
+    """The tutorials' way: a tenth of each layer's weights, the rest zero; and its bytes are counted as they are."""
+    job = DIGITS.job(0).replaced({"train.rounds": 3, "train.lr": 0.05})
+    plain, *_, weights = ways(DIGITS)
+    whole, thinned = race(job, plain), race(job, weights)
+    assert thinned.bytes[-1] < 0.8 * whole.bytes[-1]
+    assert thinned.accuracy[-1] != whole.accuracy[-1]
+
+
+def test_messages_are_of_a_million_values() -> None:
+    """In four named tensors, other values for another seed."""
+    assert wire.RAW_BYTES == 4_000_000
+    assert sum(tensor.numel() for tensor in wire.update().values()) == 1_000_000
+    assert not torch.equal(wire.update(1)["0.bias"], wire.update(2)["0.bias"])
+
+
+def test_a_page_says_what_was_measured() -> None:
+    """Every way of every problem, and a picture that is one."""
+    races = {way.name: Race((0.5, 0.9, 0.9, 0.9), (1e6, 2e6, 3e6, 4e6)) for way in ways(DIGITS)}
+    raced = [Raced("digits", 0.85, races)]
+    rows = list(measuring._judged("digits", raced))
+    text = page.text(raced, rows)
+    assert all(way.name in text for way in ways(DIGITS))
+    assert page.drawn("digits", raced).startswith("<svg")
