@@ -64,6 +64,8 @@ class Steps:
         self._selection = training.selection()
         self._attempts: Counter[int] = Counter()
         self._turn = 0
+        self._looked: tuple[int, int] | None = None
+        self._there: list[int] = []
         self._base: Base | None = None
         self._in_vain: list[Landed | Gone] = []
 
@@ -122,8 +124,7 @@ class Steps:
         training = self._training
         waiting = {one.flight.work.client for one in step.buffer}
         busy = waiting.union(self._fleet.busy)
-        there = training.attendance.present(step.number, training.clock.now_ns(), look)
-        idle = [client for client in there if client not in busy]
+        idle = [client for client in self._present(step.number, look) if client not in busy]
         if not idle:
             return
         chosen = self._selection.choose(self._turn, idle, free, sorted(busy))
@@ -133,6 +134,13 @@ class Steps:
             self._fleet.send(work, base)
         self._attempts.update(chosen)
         training.take_time(training.network.server.ask_s * len(chosen))
+
+    def _present(self, number: int, look: int) -> list[int]:
+        """Who is there in this step, at work or not: looked for once, though clients are asked one by one."""
+        if self._looked != (number, look):
+            self._looked = (number, look)
+            self._there = self._training.attendance.present(number, self._training.clock.now_ns(), look)
+        return self._there
 
     def _current(self, number: int) -> Base:
         """The model as it is now, as clients get it: made when the first of them asks for it."""
