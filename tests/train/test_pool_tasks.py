@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from pool_parts import SIZE, attempt, round_of, updates_of, work_of
+from small_jobs import recorded, run, small
 from torch import Tensor
 
 from fedvitals.faults.work import LocalWork
 from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.trained import Failed, Trained
 from fedvitals.train.workers import Limits
+from fedvitals.vocabulary import Outcome
 
 
 @pytest.fixture
@@ -109,3 +112,17 @@ def test_a_worker_takes_no_more_than_it_may() -> None:
     assert "MemoryError" in hungry.kind
     assert isinstance(modest, Trained)
     assert int(modest.samples[0]) == 2
+
+
+def test_a_client_that_takes_too_much_memory_fails_in_its_job(tmp_path: Path) -> None:
+    """And it alone, each time: its worker goes on with the others."""
+    faults = [{"kind": "memory-leak", "clients": [2], "strength": 600.0}]
+    job = {"train.clients_per_round": 6, "execute.worker_mb": 300, "execute.threads": 2, "faults": faults}
+    result = run(small(job, executor="processes"), tmp_path)
+    assert result.failed == 2
+    with recorded(tmp_path) as reader:
+        failures = reader.failures()
+        others = {one.outcome for one in reader.participations() if one.client != "2"}
+    assert {one.client for one in failures} == {"2"}
+    assert all("memory" in one.message for one in failures)
+    assert others == {Outcome.USED}
