@@ -1,11 +1,9 @@
 """`fedvitals sweep JOB --set KEY=A,B,C`: the job in every combination, each a run of its own; a table, a picture and
-the Pareto front. Each trial runs in a process of its own, so that its memory is its own, and goes into the store: what
-has been run with the same configuration is not run again."""
+the Pareto front."""
 
 from __future__ import annotations
 
 import argparse
-from contextlib import closing
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +14,7 @@ from fedvitals.show.cli.options import add_dir, add_json, positive, settings_of
 if TYPE_CHECKING:
     from fedvitals.profile.pareto import Trial
     from fedvitals.settings import Settings
+    from fedvitals.show.cli.trials import Measured
     from fedvitals.train.job import Job
 
 name = "sweep"
@@ -51,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from fedvitals.show.cli.terminal import print_json, print_table
+    from fedvitals.show.cli.trials import write_picture
     from fedvitals.show.sweeps import sweep_document, sweep_table
     from fedvitals.train.job import Job
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(sweep_document(trials))
     else:
         print_table(sweep_table(trials), most=None)
-    _picture(args.picture or Path(settings.dir) / f"{job.name}-sweep.html", job.name, trials)
+    write_picture(args.picture or Path(settings.dir) / f"{job.name}-sweep.html", job.name, trials)
     return 2 if all(one.problem for one in trials) else 0
 
 
@@ -109,98 +109,33 @@ def _planned(job: Job, values: Combination, seed: int) -> Job:
 
 def _trial(values: Combination, jobs: list[Job], settings: Settings, *, quiet: bool, place: str) -> Trial:
     from fedvitals.show.cli.terminal import say
+    from fedvitals.show.cli.trials import already, measured, run_apart
 
     label = " ".join(f"{key}={value}" for key, value in values)
     done = []
     for job in jobs:
-        known = _already(job, settings)
+        known = already(job, settings)
         if not quiet:
             say(f"[{place}] {label}" + (" (there already)" if known else ""))
         try:
-            done.append(_measured(known or _run_apart(job, settings), settings))
+            done.append(measured(known or run_apart(job, settings), settings))
         except FedvitalsError as error:
             return _without_result(values, str(error))
     return _medians(values, done)
 
 
-def _already(job: Job, settings: Settings) -> str | None:
-    """A finished run of just this job."""
-    from fedvitals.store import open_store
-    from fedvitals.store.plain import plain
-    from fedvitals.vocabulary import Status
-
-    config = plain(job.to_dict())
-    for one in open_store(settings).runs():
-        if one.status == Status.FINISHED and one.config == config:
-            return one.id
-    return None
-
-
-def _run_apart(job: Job, settings: Settings) -> str:
-    """Run it in a process of its own; gives the run's id."""
-    import json
-    import subprocess
-    import sys
-    import tempfile
-
-    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        json.dump(job.to_dict(), file)
-        file.flush()
-        words = [sys.executable, "-m", "fedvitals.show.cli.trial", file.name, "--dir", settings.dir]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  # our own words
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise FedvitalsError(f"ended with code {done.returncode}: {last}")
-    return done.stdout.strip()
-
-
-def _measured(run_id: str, settings: Settings) -> tuple[str, list[float | None]]:
-    """What one run took: wall, a round, memory, bytes, accuracy."""
-    from fedvitals.profile.comparison.summary import summary_of
-    from fedvitals.profile.profile import profile_of
-    from fedvitals.store import open_store
-
-    with closing(open_store(settings).open(run_id)) as reader:
-        profile = profile_of(reader)
-        summary = summary_of(profile, reader, ())
-    rounds = sorted(one.wall_s for one in profile.rounds)
-    ways = [profile.communication.up.wire_bytes, profile.communication.down.wire_bytes]
-    sent = [one for one in ways if one is not None]
-    accuracies = [one.accuracy for one in profile.evaluations if one.accuracy is not None]
-    return run_id, [
-        profile.wall_s,
-        rounds[len(rounds) // 2] if rounds else None,
-        summary.peak_memory,
-        sum(sent) if sent else None,
-        accuracies[-1] if accuracies else None,
-    ]
-
-
-def _medians(values: Combination, done: list[tuple[str, list[float | None]]]) -> Trial:
+def _medians(values: Combination, done: list[Measured]) -> Trial:
     from statistics import median
 
     from fedvitals.profile.pareto import Trial
 
-    columns = zip(*(numbers for _, numbers in done), strict=True)
+    columns = zip(*(one.numbers for one in done), strict=True)
     known = [[one for one in column if one is not None] for column in columns]
     middles = [median(column) if column else None for column in known]
-    return Trial(values, tuple(run_id for run_id, _ in done), *middles)
+    return Trial(values, tuple(one.run_id for one in done), *middles)
 
 
 def _without_result(values: Combination, problem: str) -> Trial:
     from fedvitals.profile.pareto import Trial
 
     return Trial(values, (), None, None, None, None, None, problem)
-
-
-def _picture(path: Path, title: str, trials: list[Trial]) -> None:
-    from fedvitals.show.cli.terminal import say
-    from fedvitals.show.sweeps import sweep_figure
-    from fedvitals.show.words import safe
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sweep_figure(title, trials).write_html(path, include_plotlyjs=True)
-    except OSError as error:
-        raise FedvitalsError(f"--picture {path}: cannot be written: {error}") from error
-    say(f"picture   {safe(path)}")
