@@ -16,7 +16,7 @@ from small_jobs import EXECUTORS, Spy, recorded, run, small
 from torch import Tensor
 
 from fedvitals.capture.tensors import Flattener, Sketcher
-from fedvitals.codecs import parse
+from fedvitals.codecs import agreed, parse
 from fedvitals.store import RunReader
 from fedvitals.train.build import build
 from fedvitals.train.evaluate import evaluate
@@ -139,9 +139,10 @@ def test_sketches_are_those_of_the_update(taken: Recorded) -> None:
 
 
 def test_bytes_are_those_of_a_real_message(taken: Recorded) -> None:
-    """What `encode` of this very update gives; what goes over the wire adds up to what the result says."""
+    """What `encode` of this very update gives between ends that know the model; and all together the result's."""
     for one in taken.participations:
-        assert one.wire_bytes_up == len(parse("identity").encode(_named(taken.update(one))))
+        update = _named(taken.update(one))
+        assert one.wire_bytes_up == len(agreed(parse("identity"), update).encode(update))
         assert (one.raw_bytes_up, one.raw_bytes_down) == (4 * SIZE, 4 * SIZE)
     assert sum(one.wire_bytes_up or 0 for one in taken.participations) == taken.result.bytes_up
     assert sum(one.wire_bytes_down or 0 for one in taken.participations) == taken.result.bytes_down

@@ -78,6 +78,7 @@ class ParticipationTable:
     block: Ints  # where its update's statistics are; -1: nowhere
     block_row: Ints
     clock_skew_s: Floats  # how far a remote client's clock was ahead of the server's
+    residual_norm: Floats  # of what a codec with feedback still owed after its update
 
     def __len__(self) -> int:
         return len(self.client)
@@ -132,7 +133,8 @@ def _tabled(columns: Mapping[str, NDArray[Any]]) -> tuple[tuple[str, ...], Parti
         chunk=_or_missing(columns["chunk"]),
         block=_or_missing(columns["block"]),
         block_row=_or_missing(columns["block_row"]),
-        clock_skew_s=np.fromiter(map(_skew, columns["metrics"]), np.float64, len(client)),
+        clock_skew_s=_told("clock_skew_s", columns["metrics"]),
+        residual_norm=_told("residual_norm", columns["metrics"]),
         **{name: columns[name] for name in (*_PLAIN, *_WHOLE)},
     )
     return tuple(names), table
@@ -154,10 +156,14 @@ def _or_missing(values: Floats) -> Ints:
     return np.where(np.isnan(values), -1, np.clip(values, -(2.0**62), 2.0**62)).astype(np.int64)
 
 
-def _skew(metrics: str | None) -> float:
-    """What the server reckoned from a ticket, kept among what a client told."""
-    if metrics is None or '"clock_skew_s"' not in metrics:
+def _told(name: str, metrics: NDArray[Any]) -> Floats:
+    """One of the numbers among what else was kept of participations."""
+    return np.fromiter((_number(name, one) for one in metrics), np.float64, len(metrics))
+
+
+def _number(name: str, metrics: str | None) -> float:
+    if metrics is None or f'"{name}"' not in metrics:
         return np.nan
     document = json.loads(metrics)
-    found = document.get("clock_skew_s") if isinstance(document, Mapping) else None
+    found = document.get(name) if isinstance(document, Mapping) else None
     return float(found) if isinstance(found, int | float) else np.nan

@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fedvitals.bench.faults.problems import data_folder
 from fedvitals.train.job import Job
+from fedvitals.train.sections import DataSpec
 
 ROUNDS = 100  # of the training that is not compressed, whose accuracy the others have to reach
 LONGEST = 3  # times as many rounds they may take
 LESS = 0.005  # of accuracy they may stay behind
 SEEDS = 5
+FASHION, SHAKESPEARE = "fashion_mnist/fashion_mnist.npz", "shakespeare/shakespeare.npz"
+PICTURES, TEST_ROWS = 100, 4000  # a client; for judging
+
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +31,7 @@ class Problem:
     train: dict[str, Any]
     up: str
     down: str
-    file: str = ""
+    file: str = ""  # in the folder of data sets; "": comes with the package
 
     @property
     def missing(self) -> str:
@@ -33,19 +40,41 @@ class Problem:
         return f"there is no {path}" if self.file and not path.is_file() else ""
 
     def job(self, seed: int) -> Job:
-        data = {"clients": 100, "holdout": 0.0, **self.data}
-        if self.file:
-            data["source"] = str(data_folder() / self.file)
         return Job.from_dict(
             {
                 "name": f"bytes-{self.name}",
                 "seed": seed,
-                "data": data,
+                "data": {"clients": 100, "holdout": 0.0, **self.data},
                 "model": self.model,
                 "train": {"rounds": ROUNDS, "clients_per_round": 10, **self.train},
                 "execute": {"executor": "vectorised", "workers": 1},
             }
         )
+
+
+def fashion(data: DataSpec) -> Arrays:
+    """A hundred pictures a client."""
+    with np.load(data_folder() / FASHION, allow_pickle=False) as file:
+        return {
+            "x_train": file["x_train"][: data.clients * PICTURES],
+            "y_train": file["y_train"][: data.clients * PICTURES],
+            "x_test": file["x_test"][:TEST_ROWS],
+            "y_test": file["y_test"][:TEST_ROWS],
+        }
+
+
+def shakespeare(data: DataSpec) -> Arrays:
+    """The first roles, with all of their lines."""
+    with np.load(data_folder() / SHAKESPEARE, allow_pickle=False) as file:
+        mine, tested = file["client"] < data.clients, file["client_test"] < data.clients
+        return {
+            "x_train": file["x_train"][mine],
+            "y_train": file["y_train"][mine],
+            "client": file["client"][mine],
+            "x_test": file["x_test"][tested][:TEST_ROWS],
+            "y_test": file["y_test"][tested][:TEST_ROWS],
+            "vocab": file["vocab"],
+        }
 
 
 PROBLEMS = (
@@ -56,6 +85,24 @@ PROBLEMS = (
         {"lr": 0.2, "epochs": 5, "batch_size": 8},
         "grid:0.1 | entropy",
         "grid:0.2 | entropy",
+    ),
+    Problem(
+        "fashion",
+        {"source": f"{__name__}:fashion", "alpha": 0.5},
+        {"kind": "cnn"},
+        {"lr": 0.1, "epochs": 2, "batch_size": 20},
+        "grid:0.03 | entropy",
+        "grid:0.06 | entropy",
+        FASHION,
+    ),
+    Problem(
+        "shakespeare",
+        {"source": f"{__name__}:shakespeare", "partition": "natural"},
+        {"kind": "gru", "hidden": [64]},
+        {"lr": 1.0, "epochs": 1, "batch_size": 10},
+        "grid:0.1 | entropy",
+        "grid:0.2 | entropy",
+        SHAKESPEARE,
     ),
 )
 
