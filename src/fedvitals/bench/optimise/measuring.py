@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from fedvitals.bench.optimise.cases import DEEP_CASES, DEEP_PLAIN, LOWER, PLAIN, jobs
+from fedvitals.bench.optimise.cases import DEEP_PLAIN, LOWER, PLAIN, SAME, jobs
 from fedvitals.bench.optimise.child import Measured, measure
 from fedvitals.bench.table import Row, spread
 
@@ -49,10 +49,8 @@ def _goals(results: Mapping[str, Sequence[Measured]]) -> list[Row]:
         pairs = list(zip(results[name], results[DEEP_PLAIN], strict=True))
         saved = [1.0 - one.taken_bytes / plain.taken_bytes for one, plain in pairs]
         rows.append(Row(name, "memory of training saved", *spread(saved), "share", goal))
-    for name in DEEP_CASES:
-        off = [
-            abs(one.accuracy - plain.accuracy) for one, plain in zip(results[name], results[DEEP_PLAIN], strict=True)
-        ]
+    for name, like in SAME.items():
+        off = [abs(one.accuracy - plain.accuracy) for one, plain in zip(results[name], results[like], strict=True)]
         rows.append(Row(name, "accuracy, difference", *spread(off), "share", 0.0, at_least=False))
     pairs = list(zip(results["prune half"], results[PLAIN], strict=True))
     lost = [plain.accuracy - one.accuracy for one, plain in pairs]
