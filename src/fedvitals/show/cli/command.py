@@ -22,6 +22,7 @@ NAMES = (
     "profile",
     "compare",
     "sweep",
+    "optimise",
     "report",
     "export",
     "gc",

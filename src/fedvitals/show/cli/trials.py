@@ -33,7 +33,7 @@ class Measured:
         return self.curve[-1][1] if self.curve else None
 
     @property
-    def numbers(self) -> tuple[float | None, ...]:
+    def numbers(self) -> tuple[float, float | None, float | None, float | None, float | None]:
         """In the order of `Trial`."""
         return self.wall_s, self.round_s, self.memory_bytes, self.wire_bytes, self.accuracy
 
