@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedvitals.profile.timeline import Timeline
 from fedvitals.store.table import Floats
-from fedvitals.vocabulary import CLIENT_PHASES, Layout
+from fedvitals.vocabulary import CLIENT_PHASES, STATISTICS, Layout, UpdateBlock
 
 _BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}  # others: 1
 
@@ -27,11 +27,15 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class LayerBytes:
-    """One layer of the model, uncompressed."""
+    """One layer of the model: uncompressed, and its part of what went up over the wire in the whole run.
+
+    A message holds all layers together; its bytes are dealt out by the values of each that arrived as other than zero.
+    """
 
     name: str
     bytes: int
     ratio: float  # of the whole model
+    wire_bytes_up: float | None  # None where updates were not looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,8 @@ class Encoded:
     bytes_per_s: float  # of raw update, encoding
 
 
-def communication(timeline: Timeline, layouts: Sequence[Layout]) -> Communication:
+def communication(timeline: Timeline, layouts: Sequence[Layout], blocks: Iterable[UpdateBlock] = ()) -> Communication:
+    """Of a run whose first layout is its model's; `blocks` are updates of some of its rounds."""
     table, count = timeline.participations, len(timeline.clients)
 
     def ways(direction: str, phase: str) -> tuple[Way, list[Way]]:
@@ -68,9 +73,8 @@ def communication(timeline: Timeline, layouts: Sequence[Layout]) -> Communicatio
         return whole, [_way(*values) for values in zip(*columns, strict=True)]
 
     (up, ups), (down, downs) = ways("up", "upload"), ways("down", "download")
-    return Communication(
-        up, down, tuple(zip(timeline.clients, ups, downs, strict=True)), _layers(layouts[0]) if layouts else ()
-    )
+    layers = _layers(layouts[0], up.wire_bytes, blocks) if layouts else ()
+    return Communication(up, down, tuple(zip(timeline.clients, ups, downs, strict=True)), layers)
 
 
 def _sums(column: Floats, client: np.ndarray, count: int) -> list[float | None]:
@@ -91,7 +95,27 @@ def _way(raw: float | None, wire: float | None, seconds: float | None, timed: fl
     return Way(raw, wire, ratio, seconds, timed / seconds if timed is not None and seconds else None)
 
 
-def _layers(layout: Layout) -> tuple[LayerBytes, ...]:
+def _layers(layout: Layout, wire_bytes: float | None, blocks: Iterable[UpdateBlock]) -> tuple[LayerBytes, ...]:
     sizes = [layer.size * _BYTES.get(layer.dtype.removeprefix("torch."), 1) for layer in layout.layers]
     whole = max(sum(sizes), 1)
-    return tuple(LayerBytes(layer.name, size, size / whole) for layer, size in zip(layout.layers, sizes, strict=True))
+    shares = _travelled(layout, blocks)
+    return tuple(
+        LayerBytes(
+            layer.name,
+            size,
+            size / whole,
+            None if wire_bytes is None or shares is None else wire_bytes * float(shares[place]),
+        )
+        for place, (layer, size) in enumerate(zip(layout.layers, sizes, strict=True))
+    )
+
+
+def _travelled(layout: Layout, blocks: Iterable[UpdateBlock]) -> Floats | None:
+    """Of all values that arrived as other than zero, the share in each layer; None where none is known."""
+    sizes = np.array([layer.size for layer in layout.layers], dtype=np.float64)
+    there = np.zeros(len(sizes))
+    for block in blocks:
+        if block.layout == layout.id:
+            there += np.nansum((1.0 - block.stats[:, :, STATISTICS.index("zero_ratio")]) * sizes, axis=0)
+    total = float(there.sum())
+    return there / total if total > 0 else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from fedvitals.printable import safe
 from fedvitals.profile.alone import alone_s
@@ -17,7 +19,9 @@ from fedvitals.profile.timeline import Timeline, Works, read_timeline
 from fedvitals.profile.verdict import Bottleneck, bottleneck
 from fedvitals.store.protocol import RunReader
 from fedvitals.store.table import Floats, ParticipationTable
-from fedvitals.vocabulary import Evaluation, Run
+from fedvitals.vocabulary import Evaluation, Run, UpdateBlock
+
+MOST_ROUNDS = 16  # whose updates are looked at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +72,7 @@ def profile_of(reader: RunReader) -> Profile:
         bottleneck=bottleneck(timeline, path, phases, timeline.server_spans),
         rounds=round_profiles(timeline, path, phases, alone),
         clients=client_profiles(timeline, path, alone),
-        communication=communication(timeline, reader.layouts()),
+        communication=communication(timeline, reader.layouts(), _some_updates(reader, timeline)),
         evaluations=judged,
         best_accuracy=best_accuracy(judged),
         notes=timeline.notes,
@@ -76,6 +80,13 @@ def profile_of(reader: RunReader) -> Profile:
         path=path,
         path_phases=phases,
     )
+
+
+def _some_updates(reader: RunReader, timeline: Timeline) -> Iterator[UpdateBlock]:
+    """Those of rounds evenly taken from the run: what they tell differs little from one to the next."""
+    numbers = np.unique(timeline.participations.round).tolist()
+    for number in numbers[:: -(-len(numbers) // MOST_ROUNDS) or 1]:
+        yield from reader.update_blocks(round=number)
 
 
 def nothing_profiled(run: Run, reason: str) -> Profile:

@@ -21,6 +21,7 @@ PARTS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 BAR = 24  # characters of the longest bar
 MOST_CLIENTS = 12  # shown by default: those that were waited for longest
 MOST_ROUNDS = 12  # the longest
+MOST_LAYERS = 20
 
 
 def profile_document(
@@ -143,6 +144,18 @@ def bytes_table(profile: Profile) -> Table:
     )
     columns = ("way", "uncompressed", "over the wire", "ratio", "time", "a second")
     return Table("bytes", columns, rows, frozenset({"way"}))
+
+
+def layers_table(profile: Profile) -> Table:
+    """Where the bytes went, the largest first."""
+    layers = sorted(profile.communication.layers, key=lambda one: -(one.wire_bytes_up or one.bytes))
+    rows = tuple(
+        (safe(one.name, 60), size(one.bytes), f"{one.ratio:.1%}", size(one.wire_bytes_up))
+        for one in layers[:MOST_LAYERS]
+    )
+    of = f"the {len(rows)} largest of {len(layers)} layers" if len(rows) < len(layers) else "layers"
+    columns = ("layer", "uncompressed", "share", "up over the wire in all")
+    return Table(of, columns, rows, frozenset({"layer"}))
 
 
 def _way_row(name: str, way: Way) -> tuple[str, ...]:

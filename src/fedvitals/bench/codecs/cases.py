@@ -91,8 +91,8 @@ PROBLEMS = (
         {"source": f"{__name__}:fashion", "alpha": 0.5},
         {"kind": "cnn"},
         {"lr": 0.1, "epochs": 2, "batch_size": 20},
-        "grid:0.03 | entropy",
-        "grid:0.06 | entropy",
+        "grid:0.02 | entropy",
+        "grid:0.04 | entropy",
         FASHION,
     ),
     Problem(

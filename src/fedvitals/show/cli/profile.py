@@ -145,6 +145,7 @@ def _print(profile: Profile, memory: MemoryProfile, codecs: Sequence[Encoded], a
         profiles.clients_table(profile.clients, most),
         profiles.rounds_table(profile.rounds, most),
         profiles.bytes_table(profile),
+        *([profiles.layers_table(profile)] if args.all else []),
         profiles.codecs_table(codecs),
         *memories.memory_tables(memory),
     ]

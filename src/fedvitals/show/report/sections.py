@@ -13,7 +13,7 @@ from fedvitals.show.tables import Table, failures_table, header_lines
 from fedvitals.show.words import NOTHING, plural, safe, seconds, size
 from fedvitals.vocabulary import Finding
 
-MOST_CLIENTS, MOST_ROUNDS, MOST_FAILURES, MOST_LAYERS = 1_000, 1_000, 50, 20
+MOST_CLIENTS, MOST_ROUNDS, MOST_FAILURES = 1_000, 1_000, 50
 Picture = Callable[[str], str]  # the place of a figure on the page, by its name; nothing where there is none
 
 
@@ -115,17 +115,13 @@ def traffic(found: Contents, picture: Picture) -> str:
     """Bytes, each way and by layer."""
     way = found.profile.communication
     known = way.up.wire_bytes is not None or way.down.wire_bytes is not None
-    largest = sorted(way.layers, key=lambda one: -one.bytes)[:MOST_LAYERS]
-    of = f"the {len(largest)} largest of {len(way.layers)} layers" if len(largest) < len(way.layers) else "layers"
-    rows = tuple((safe(one.name, 60), size(one.bytes), f"{one.ratio:.1%}", "") for one in largest)
-    layers = Table(f"{of}, uncompressed", ("layer", "bytes", "share", ""), rows, frozenset({"layer", ""}))
-    most = max((one.ratio for one in largest), default=1.0) or 1.0
+    layers = profiles.layers_table(found.profile)
     return section(
         "Bytes",
         "bytes",
         table(profiles.bytes_table(found.profile)._replace(title="each way")) if known else "",
         picture("bytes"),
-        table(layers, shares=[one.ratio / most for one in largest]) if rows else "",
+        table(layers) if layers.rows else "",
     )
 
 
