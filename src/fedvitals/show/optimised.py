@@ -11,6 +11,7 @@ from fedvitals.profile.pareto import Trial
 from fedvitals.show.tables import Table
 from fedvitals.show.words import NOTHING, fixed, safe, seconds, size
 
+AS_IT_IS = (("job", "as it is"),)  # the values of a trial in which nothing was changed
 COSTS = ("wall_s", "wire_bytes", "memory_bytes")
 
 
@@ -36,6 +37,8 @@ def _row(one: Trial, own: Trial | None, file: str) -> tuple[str, ...]:
 
 def described(one: Trial) -> str:
     """What was changed in the job."""
+    if one.values == AS_IT_IS:
+        return "the job as it is"
     return " ".join(f"{key}={value}" for key, value in one.values)
 
 

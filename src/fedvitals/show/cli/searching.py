@@ -18,12 +18,11 @@ from fedvitals.profile.pareto import Trial
 from fedvitals.profile.updates import first_update_size
 from fedvitals.settings import Settings
 from fedvitals.show.cli.trials import Measured, already, measured, run_apart
+from fedvitals.show.optimised import AS_IT_IS
 from fedvitals.store import open_store
 from fedvitals.train.job import Job
 from fedvitals.train.space import Way, changes, space_of, steps_for, ways
 from fedvitals.train.target import IN_A_ROW, Target
-
-AS_IT_IS = (("job", "as it is"),)
 
 
 class Budget:
