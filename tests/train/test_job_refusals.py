@@ -54,8 +54,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"network": {"profile": "mobil"}}, "or a path to a .csv file; did you mean 'mobile'?"),
     ({"network": {"profile": "my:network"}}, "is not one of none, lan, broadband, mobile, cross-silo"),
     ({"network": {"profile": "mobile"}}, 'it needs execute.clock = "virtual"; on the real clock network.profile = '),
-    ({"server": {"deadline_s": 3}}, "server.deadline_s = 3.0 is reckoned, and not waited for: it needs execute.clock"),
-    ({"server": {"over_select": 1.5}}, "on the real clock server.over_select = 1.0 is right"),
+    (
+        {"server": {"deadline_s": 3}},
+        "server.deadline_s = 3.0 on the real clock needs rounds whose clients have a worker",
+    ),
+    (
+        {"server": {"over_select": 1.5}},
+        'execute.executor = "processes" and execute.workers of at least 8, or who is late',
+    ),
+    (
+        {"server": {"over_select": 1.5}, "execute": {"executor": "processes", "workers": 7}},
+        "server.over_select = 1.5 on the real clock needs",
+    ),
     ({"train": {"exclude": "7"}}, 'train.exclude = "7" should be a list of clients\' names'),
     ({"train": {"exclude": [True]}}, "should be a list of clients' names"),
     ({"train": {"exclude": ["1", "199"]}}, "train.exclude: there is no client '199'; did you mean '19'?"),
@@ -86,7 +96,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         'execute.executor = "vectorised" has none; right is "processes", or execute.clock = "virtual"',
     ),
     ({"server": {"mode": "async", "staleness_weight": "old"}}, 'server.staleness_weight = "old" is not one of'),
-    ({"server": {"mode": "async", "deadline_s": 3}}, "server.deadline_s = 3.0 is reckoned, and not waited for"),
+    ({"server": {"mode": "async", "deadline_s": 3}}, "server.deadline_s = 3.0 on the real clock needs rounds"),
     ({"server": {"floor": 1.5}}, "server.floor = 1.5 is out of range"),
 ]
 

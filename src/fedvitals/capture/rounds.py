@@ -168,6 +168,36 @@ class RoundSession:
         self.recorder.emit([failure, draft.record()])
 
     @harmless
+    def late(
+        self,
+        client: Any,
+        *,
+        attempt: int | None = None,
+        start_ns: int,
+        end_ns: int,
+        executor: str | None = None,
+        wire_bytes_down: int | None = None,
+        phases_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """A client that the round did not wait for, and of whom there is no update: no failure, but not used."""
+        name = str(client)
+        draft = Draft(
+            client=name,
+            attempt=self.recorder.next_attempt(name) if attempt is None else attempt,
+            round=self.number,
+            base_version=self.version,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            outcome=Outcome.LATE,
+            executor=executor,
+            raw_bytes_down=None if self.buffer is None else self.buffer.reference.raw_bytes,
+            wire_bytes_down=wire_bytes_down,
+            phases_s=dict(phases_s or {}),
+        )
+        self._drafts.append(draft)
+        self.recorder.emit([draft.record()])
+
+    @harmless
     def rejected(self, clients: Sequence[Any]) -> None:
         """Clients that finished and whose updates were then left out of the aggregate."""
         self._rejected |= {str(client) for client in clients}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from fedvitals.train.arrivals import Arrival, Lost
 from fedvitals.train.closing import closed
 from fedvitals.train.hooks import RoundUpdates
 from fedvitals.train.local import unanswered
+from fedvitals.train.pool import LATE, PoolExecutor
 from fedvitals.train.reckoning import Broke, Reckoned
 from fedvitals.train.remarks import remarks
 from fedvitals.train.reports import durations_s, nothing_came, reports
@@ -70,7 +71,7 @@ class Collector:
             weights, integers = training.server.outgoing(), training.model.integers
         planned = {work.name: work for work in works}
         going = self._times.handed_out([work for work in works if not self._ends_early(work)])
-        for result in training.executor.run(going, weights, integers) if going else ():
+        for result in self._running(going, weights, integers) if going else ():
             if isinstance(result, Failed):
                 self._fail(replace(result, work=planned[result.work.name]))
             else:
@@ -117,7 +118,33 @@ class Collector:
         now_ns = time.perf_counter_ns()
         self._lose(Lost(Failed(work, broke.stage, broke.kind, broke.message, None, now_ns, now_ns), reckoned, down))
 
+    def _running(
+        self, works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor]
+    ) -> Iterator[Trained | Failed]:
+        """The clients at work. On the real clock a round that does not wait for all has a worker for each of them."""
+        job, executor = self._training.job, self._training.executor
+        if self._times.virtual or not job.impatient:
+            return executor.run(works, weights, integers)
+        assert isinstance(executor, PoolExecutor), "the job has seen to it"
+        return executor.run_until(works, weights, integers, job.train.clients_per_round, job.server.deadline_s)
+
+    def _stopped(self, failed: Failed) -> None:
+        """A client that was too late, on the real clock: nothing came of it, and it was no failure."""
+        name, took_s = failed.work.name, (failed.end_ns - failed.start_ns) / 1e9
+        self.late[name] = took_s
+        self.reports[failed.work.client] = nothing_came(failed, took_s)
+        self._rnd.late(
+            name,
+            attempt=failed.work.attempt,
+            executor=self._training.executor.name,
+            wire_bytes_down=self._training.server.downlink.sent(name),
+            **self._times.of_failed(failed, Reckoned({})),
+        )
+
     def _fail(self, failed: Failed) -> None:
+        if failed.kind == LATE:
+            self._stopped(failed)
+            return
         if failed.kind == "timeout":  # the worker may have been spared the wait
             failed = replace(failed, message=unanswered(failed.work))
         down = self._training.server.downlink.sent(failed.work.name)

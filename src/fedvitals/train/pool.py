@@ -9,6 +9,7 @@ are handed out with `hand_out`, each with a model of its own, and taken back wit
 
 from __future__ import annotations
 
+import math
 import mmap
 import multiprocessing
 import time
@@ -26,6 +27,7 @@ from fedvitals.train.trained import Failed, Trained
 from fedvitals.train.workers import Attempt, Limits, Shared, Task, Worker
 
 OWN_LIMITS = Limits()
+LATE = "late"  # the kind of a client that was stopped, because its round went on
 
 
 class PoolExecutor:
@@ -102,10 +104,38 @@ class PoolExecutor:
         self._handed[worker.connection] = (worker, work, row, time.perf_counter_ns())
         worker.send(Task(row, [work], dict(integers), row))
 
-    def take(self) -> list[Trained | Failed]:
-        """Who was handed out and is done; waits until somebody is."""
+    def run_until(
+        self,
+        works: Sequence[LocalWork],
+        weights: Tensor,
+        integers: Mapping[str, Tensor],
+        wanted: int,
+        deadline_s: float = 0.0,
+    ) -> Iterator[Trained | Failed]:
+        """A round that goes on with the first `wanted`, or at its deadline (0: none). All begin at once, each in a
+        worker of its own, of which there must be enough. Who is not done then is stopped, and comes as a Failed of kind
+        `late`; a worker that was stopped is replaced."""
+        end_s = time.monotonic() + deadline_s if deadline_s else math.inf
+        for work in works:
+            self.hand_out(work, weights, integers)
+        here = 0
+        while self._handed and here < wanted and time.monotonic() < end_s:
+            for one in self.take(None if end_s == math.inf else max(end_s - time.monotonic(), 0.0)):
+                if isinstance(one, Trained):
+                    here += 1
+                    yield one if here <= wanted else _late(one.works[0], one.start_ns[0])
+                else:
+                    yield one
+        for worker, work, _, sent_ns in list(self._handed.values()):
+            del self._handed[worker.connection]
+            worker.process.kill()
+            self._replaced(worker)
+            yield _late(work, sent_ns)
+
+    def take(self, timeout_s: float | None = None) -> list[Trained | Failed]:
+        """Who was handed out and is done; waits until somebody is, or for so long."""
         done: list[Trained | Failed] = []
-        for ready in wait(list(self._handed)):
+        for ready in wait(list(self._handed), timeout_s):
             assert isinstance(ready, Connection)
             worker, work, _, sent_ns = self._handed.pop(ready)
             results, _ = self._collect(worker, [work])
@@ -152,6 +182,12 @@ class PoolExecutor:
         worker = processes.start(self._attempt, self._shared, self._workers, self._limits)
         self._workers.append(worker)
         return worker
+
+
+def _late(work: LocalWork, since_ns: int) -> Failed:
+    now_ns = time.perf_counter_ns()
+    message = f"not done after {(now_ns - since_ns) / 1e9:.3g} s, when the round went on"
+    return Failed(work, "train", LATE, message, None, since_ns, now_ns)
 
 
 def _add_the_way(task: Sequence[Trained], sent_ns: int) -> None:

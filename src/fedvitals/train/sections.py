@@ -162,13 +162,13 @@ class ServerSpec(Section):
     )
     deadline_s: float = key(
         0.0,
-        "Seconds after which a client is not waited for, on the virtual clock; who is not done is late. 0 waits.",
+        "Seconds after which a client is late and not waited for, on the virtual clock or with a worker each. 0 waits.",
         low=0.0,
         high=1e9,
     )
     over_select: float = key(
         1.0,
-        "How many times as many clients are asked as needed, on the virtual clock; the first to arrive are taken.",
+        "How many times the clients needed are asked, on the virtual clock or with a worker each; the first count.",
         low=1.0,
         high=1e3,
     )

@@ -11,6 +11,7 @@ import io
 import multiprocessing
 import pickle  # only between the engine and its own forks
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -114,8 +115,20 @@ def _serve(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for other in not_ours:
         other.close()  # held open here, it would hide the engine's end from a sibling
-    torch.set_num_threads(limits.threads)
     _bound_memory(limits.memory_mb)
+    if limits.threads == 1:
+        _answer(connection, attempt, shared, limits)
+        return
+    # A fork inherits the word of OpenMP threads that it does not have, and would wait for them for ever. They belong to
+    # the thread that made them: another one gets threads of its own.
+    apart = threading.Thread(target=_answer, args=(connection, attempt, shared, limits), name="fedvitals-worker")
+    apart.start()
+    apart.join()
+
+
+def _answer(connection: Connection, attempt: Attempt, shared: Shared, limits: Limits) -> None:
+    """Task after task, until there is nobody to answer."""
+    torch.set_num_threads(limits.threads)
     while True:
         try:
             task: Task = pickle.loads(connection.recv_bytes())  # noqa: S301  # from the engine
