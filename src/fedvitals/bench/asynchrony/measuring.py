@@ -83,12 +83,11 @@ def compared(size: Size, setting: Setting, seed: int) -> Compared:
 def _rows(found: Sequence[Compared]) -> Iterator[Row]:
     for setting in dict.fromkeys(one.setting for one in found):
         own = [one for one in found if one.setting == setting]
-        first = setting == SETTINGS[0].name
         for way in (RANDOM, *OTHERS):
             case = f"{way.name}; {setting}"
             if way is not RANDOM:
-                goal = GOALS.get(way.name) if first else None
-                yield Row(case, "times sooner at the target", *spread([one.ratio(way.name) for one in own]), "x", goal)
+                ratios = spread([one.ratio(way.name) for one in own])
+                yield Row(case, "times sooner at the target", *ratios, "x", GOALS.get(way.name))
             times = [min(one.reached_s(way.name), one.races[way.name].times_s[-1]) for one in own]
             yield Row(case, "time to the target", *spread(times), "s")
             yield Row(case, "final accuracy", *spread([one.races[way.name].final for one in own]), "share")
