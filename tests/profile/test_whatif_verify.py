@@ -34,10 +34,7 @@ def _job(network: str, **server: Any) -> Job:
 
 @pytest.mark.parametrize("network", ["lan", "mobile"])
 def test_what_the_engine_can_change_takes_as_long_as_predicted(network: str) -> None:
-    """Every change that it can make, within 2%; where nobody is lost on the way, most of them to the nanosecond.
-
-    Without rounds others are chosen than one can know, which in 25 steps may be the quicker or the slower ones.
-    """
+    """Every change that it can make, within 2%; where nobody is lost on the way, most of them to the nanosecond."""
     job = _job(network)
     profile = whatif.profile_run(job)
     made = [one for one in what_if(profile, least=-1.0).predictions if one.unverified is None and one.job is not None]
@@ -46,8 +43,6 @@ def test_what_the_engine_can_change_takes_as_long_as_predicted(network: str) -> 
     for one in made:
         took_s = whatif.profile_run(job.replaced(one.job or {})).wall_s
         errors[one.change] = one.predicted_s / took_s - 1.0
-    by_luck = [errors.pop(one.change) for one in made if one.kind == "async"]
-    assert by_luck == pytest.approx([0.0] * len(by_luck), abs=0.1)
     assert errors == pytest.approx(dict.fromkeys(errors, 0.0), abs=0.02)
     exact = [change for change, error in errors.items() if abs(error) < 1e-3]
     assert len(exact) >= 3

@@ -52,11 +52,11 @@ def _json(capsys: Capture) -> dict[str, Any]:
 
 
 def test_a_profile_ends_with_what_would_make_it_shorter(tmp_path: Path, capsys: Capture) -> None:
-    """The bottleneck, then changes by what they save, each with what it assumes or why it cannot be verified."""
+    """The bottleneck, then changes by what they save, each with what it assumes, then what is not predicted."""
     _run(tmp_path, capsys, VIRTUAL)
     assert main(["profile", "last"]) == 0
     said = capsys.readouterr().out
-    parts = ("\nbottleneck ", "what would make it shorter", "\nassumes ", "\nunverified ", "\nnot predicted ")
+    parts = ("\nbottleneck ", "what would make it shorter", "\nassumes ", "\nnot predicted ")
     places = [said.index(words) for words in parts]
     assert places == sorted(places)
     assert "drop client" in said
@@ -76,7 +76,8 @@ def test_json_has_every_prediction(tmp_path: Path, capsys: Capture) -> None:
     by_kind = {one["kind"]: one for one in found}
     assert by_kind["drop"]["job"]["train.exclude"]
     assert by_kind["compress"]["job"]["codec.up"].startswith("quantize:")
-    assert by_kind["async"]["unverified"] is not None
+    assert by_kind["async"]["job"]["server.mode"] == "async"
+    assert all(one["unverified"] is None for one in found)
     assert [one["kind"] for one in document["not_predicted"]] == ["bf16"]
 
 

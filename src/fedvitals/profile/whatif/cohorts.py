@@ -32,6 +32,9 @@ class Draw(Protocol):
     def asked(self, place: int, away: Collection[str], look: int = 0) -> list[str]:
         """The clients of the round in this place, without those that are away. `look` counts vain looks before it."""
 
+    def taken(self, turn: int, step: int, busy: Collection[str], free: int, look: int = 0) -> list[str]:
+        """Without rounds: who takes the free places at this turn of asking, in this step of the server."""
+
 
 @dataclass(frozen=True, slots=True)
 class BySeed:
@@ -51,11 +54,19 @@ class BySeed:
 
     def asked(self, place: int, away: Collection[str], look: int = 0) -> list[str]:
         number = self.rounds[place]
+        return self._chosen(number, self._present(number, look, away), self.count)
+
+    def taken(self, turn: int, step: int, busy: Collection[str], free: int, look: int = 0) -> list[str]:
+        return self._chosen(turn, self._present(step, look, busy), free)
+
+    def _present(self, number: int, look: int, away: Collection[str]) -> list[str]:
         gone = self.excluded.union(away)
-        there = [one for one in self.everybody if one not in gone and self._there(one, number, look)]
-        if self.count >= len(there):
+        return [one for one in self.everybody if one not in gone and self._there(one, number, look)]
+
+    def _chosen(self, turn: int, there: list[str], count: int) -> list[str]:
+        if count >= len(there):
             return there
-        picked = stream(self.seed, "selection", number).choice(len(there), size=self.count, replace=False)
+        picked = stream(self.seed, "selection", turn).choice(len(there), size=count, replace=False)
         return [there[index] for index in sorted(picked.tolist())]
 
     def _there(self, client: str, number: int, look: int) -> bool:
@@ -82,6 +93,11 @@ class AsRecorded:
         others = [one for one in self.everybody if one not in away and one not in there]
         order = stream(0, "what-if replacements", place).permutation(len(others)).tolist()
         return left + [others[index] for index in order[:missing]]
+
+    def taken(self, turn: int, step: int, busy: Collection[str], free: int, look: int = 0) -> list[str]:
+        idle = [one for one in self.everybody if one not in busy]
+        order = stream(0, "what-if places", turn).permutation(len(idle)).tolist()
+        return [idle[index] for index in order[:free]]
 
 
 def draw_of(timeline: Timeline, told: Told) -> Draw:
