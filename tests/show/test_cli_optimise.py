@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedvitals.settings import Settings
+from fedvitals.show.cli import searching
 from fedvitals.show.cli.main import main
 from fedvitals.show.cli.trials import run_apart
 from fedvitals.store import open_store
@@ -45,6 +46,16 @@ def job(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same trainings, without starting a Python for each."""
+
+    def trained(job: Job, settings: Settings, within_s: float | None = None) -> str:
+        return str(train(job, settings=settings).run_id)
+
+    monkeypatch.setattr(searching, "run_apart", trained)
+
+
 def _words(tmp_path: Path, job: Path, *more: str) -> list[str]:
     places = ["--dir", str(tmp_path / "runs"), "--out", str(tmp_path / "better")]
     return ["optimise", str(job), *places, *more]
@@ -54,6 +65,7 @@ def _runs(tmp_path: Path) -> list[Status]:
     return [one.status for one in open_store(Settings(dir=str(tmp_path / "runs"))).runs()]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_search_gives_a_front_whose_files_do_what_it_says(tmp_path: Path, job: Path, capsys: Capture) -> None:
     """Each point has a job file that trains to just its accuracy; and some way sends less than the job as it is."""
     words = _words(tmp_path, job, "--target", "accuracy=0.4", "--trials", "4", "--json")
@@ -78,37 +90,40 @@ def test_a_search_gives_a_front_whose_files_do_what_it_says(tmp_path: Path, job:
 
 def test_a_search_that_was_killed_goes_on_where_it_was(tmp_path: Path, job: Path, capsys: Capture) -> None:
     """With kill -9, when its third trial begins: what was finished is taken from the store, the rest is run once."""
-    words = _words(tmp_path, job, "--target", "accuracy=0.25", "--trials", "3")
+    words = _words(tmp_path, job, "--target", "accuracy=0.25", "--trials", "2")
     command = [sys.executable, "-m", "fedvitals", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as search:
         assert search.stderr is not None
         lines = [search.stderr.readline() for _ in range(3)]
         os.killpg(search.pid, signal.SIGKILL)
-    assert [line.split("]")[0] for line in lines] == ["[the job as it is", "[1/2: 1/3", "[1/2: 2/3"]
+    assert [line.split("]")[0] for line in lines] == ["[the job as it is", "[1/2: 1/2", "[1/2: 2/2"]
     assert search.returncode == -signal.SIGKILL
     assert main(words) == 0
     shown = capsys.readouterr()
-    assert [("there already" in line) for line in shown.err.splitlines()[:4]] == [True, True, False, False]
+    assert [("there already" in line) for line in shown.err.splitlines()[:3]] == [True, True, False]
     assert "point-1.toml" in shown.out
     before = _runs(tmp_path)
+    assert before.count(Status.FINISHED) == 3
     assert set(before) <= {Status.FINISHED, Status.CUT_OFF}
-    assert main([*words, "--budget", "0.001s"]) == 0  # all is there: nothing is left to take time
+    assert main([*words, "--budget", "0.000000001s"]) == 0  # all is there: nothing is left to take time
     again = capsys.readouterr()
     assert again.out == shown.out
     assert _runs(tmp_path) == before
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_budget_ends_the_search_and_says_what_was_not_tried(tmp_path: Path, job: Path, capsys: Capture) -> None:
     """Before the job itself is done there is no answer; later, what is there is told."""
     words = _words(tmp_path, job, "--target", "accuracy=0.25")
-    assert main([*words, "--budget", "0.001s"]) == 1
+    assert main([*words, "--budget", "0.000000001s"]) == 1
     shown = capsys.readouterr()
-    assert "the job as it is, and every other way: the budget was over" in shown.out
+    assert "not tried   1 trial, for want of time" in shown.out
+    assert "the job as it is, and every other way" in shown.out
     assert "--budget was over before the job as it is was done" in shown.err
     assert not (tmp_path / "better").exists()
     assert main([*words, "--trials", "1"]) == 0
     capsys.readouterr()
-    assert main([*words, "--trials", "2", "--budget", "0.001s", "--json"]) == 0
+    assert main([*words, "--trials", "2", "--budget", "0.000000001s", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["trials"]) == 2
     assert document["not_tried"] == ["codec.up=quantize:8 codec.down=quantize:8, 3 rounds"]
@@ -121,6 +136,7 @@ def test_a_trial_that_takes_too_long_is_ended(tmp_path: Path, job: Path) -> None
     assert Status.FINISHED not in _runs(tmp_path)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_target_out_of_reach_exits_with_one(tmp_path: Path, job: Path, capsys: Capture) -> None:
     """It says the best that was seen, and what to try; no job file is written."""
     assert main(_words(tmp_path, job, "--target", "accuracy=100%", "--trials", "1", "--quiet")) == 1

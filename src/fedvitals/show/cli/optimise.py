@@ -174,7 +174,11 @@ def _lines(found: Found, target: float) -> list[tuple[str, str]]:
     ]
     failed = [one.trial for one in found.others if one.trial.problem is not None]
     lines += [("failed", safe(f"{described(one)}: {one.problem}", 400)) for one in failed]
-    lines += [("not tried", safe(f"{one}: the budget was over", 400)) for one in found.not_tried]
+    if found.not_tried:
+        lines.append(
+            ("not tried", f"{plural(len(found.not_tried), 'trial')}, for want of time; the same command goes on")
+        )
+    lines += [("not tried", safe(one, 400)) for one in found.not_tried]
     return lines + [("left out", safe(one, 400)) for one in found.left_out]
 
 
