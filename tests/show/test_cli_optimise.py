@@ -96,7 +96,11 @@ def test_a_search_that_was_killed_goes_on_where_it_was(tmp_path: Path, job: Path
         assert search.stderr is not None
         lines = [search.stderr.readline() for _ in range(3)]
         os.killpg(search.pid, signal.SIGKILL)
-    assert [line.split("]")[0] for line in lines] == ["[the job as it is", "[1/2: 1/2", "[1/2: 2/2"]
+    assert [line.split("]")[0] for line in lines] == [
+        "[the job as it is",
+        "[group 1/1, rung 1/2: 1/2",
+        "[group 1/1, rung 1/2: 2/2",
+    ]
     assert search.returncode == -signal.SIGKILL
     assert main(words) == 0
     shown = capsys.readouterr()
@@ -123,10 +127,11 @@ def test_a_budget_ends_the_search_and_says_what_was_not_tried(tmp_path: Path, jo
     assert not (tmp_path / "better").exists()
     assert main([*words, "--trials", "1"]) == 0
     capsys.readouterr()
-    assert main([*words, "--trials", "2", "--budget", "0.000000001s", "--json"]) == 0
+    assert main([*words, "--trials", "3", "--budget", "0.000000001s", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["trials"]) == 2
-    assert document["not_tried"] == ["codec.up=quantize:8 codec.down=quantize:8, 3 rounds"]
+    assert len(document["not_tried"]) == 2
+    assert document["not_tried"][1] == "train.clients_per_round=10, 3 rounds"
 
 
 def test_a_trial_that_takes_too_long_is_ended(tmp_path: Path, job: Path) -> None:

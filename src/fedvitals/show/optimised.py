@@ -15,12 +15,14 @@ AS_IT_IS = (("job", "as it is"),)  # the values of a trial in which nothing was 
 COSTS = ("wall_s", "wire_bytes", "memory_bytes")
 
 
-def optimised_table(own: Trial | None, points: Sequence[Trial], files: Sequence[str]) -> Table:
-    """The job as it is, then a row a point of the front, each with how many times as much it takes as the job."""
-    rows = [] if own is None else [_row(own, own, "")]
-    rows += [_row(one, own, file) for one, file in zip(points, files, strict=True)]
+def optimised_table(title: str, own: Trial | None, points: Sequence[Trial], files: Sequence[str]) -> Table:
+    """The job as it is, then a row a point, each with how many times as much it takes as the job."""
+    named = dict(zip((one.runs for one in points), files, strict=True))
+    others = [one for one in points if own is None or one.runs != own.runs]
+    every = others if own is None else [own, *others]
+    rows = tuple(_row(one, own, named.get(one.runs, "")) for one in every)
     columns = ("changed", "time", "bytes", "memory", "accuracy", "job file")
-    return Table("Pareto front", columns, tuple(rows), frozenset({"changed", "job file"}))
+    return Table(title, columns, rows, frozenset({"changed", "job file"}))
 
 
 def _row(one: Trial, own: Trial | None, file: str) -> tuple[str, ...]:

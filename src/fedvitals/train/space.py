@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any
 
@@ -16,19 +16,19 @@ from fedvitals.errors import FedvitalsError
 from fedvitals.randomness import stream
 from fedvitals.train.job import Job
 
-CODECS = (
-    "identity",
-    "fp16",
-    "quantize:8",
+CODECS = (  # as all below, what promises most comes first
     "feedback(topk:0.05 | quantize:8 | entropy)",
     "feedback(ternary:0.02 | entropy)",
+    "quantize:8",
+    "fp16",
+    "identity",
 )
 GRID = "feedback(grid:{step:g} | entropy)"
 # Steps of a grid in units of an update's root mean square: about the coarsest that lose no accuracy on digits and
 # pictures of clothes. A step of the server is larger than a client's error in it, and bears twice as much.
 UP_STEPS, DOWN_STEPS = 5.0, 10.0
-COHORTS = (0.5, 2.0)
-EPOCHS = (0.5, 2.0, 4.0)
+COHORTS = (2.0, 0.5)
+EPOCHS = (4.0, 2.0, 0.5)
 BATCHES = (0.5, 2.0)
 KEYS = {
     "up": "codec.up",
@@ -38,6 +38,7 @@ KEYS = {
     "batch_size": "train.batch_size",
     "mode": "server.mode",
 }
+ONES = ("cohort", "epochs", "batch_size", "mode")  # that change by themselves; codecs do so both ways
 KEPT = 0.5  # chance that a combination leaves one thing as the job has it
 PAIRED = 0.5  # that its codecs are the same both ways
 MOST_DRAWS = 100  # a way that is asked for, before there are taken to be no others
@@ -97,7 +98,7 @@ def _codecs(update_size: float | None) -> tuple[tuple[str, str], ...]:
     if update_size is None:
         return pairs
     up, down = (GRID.format(step=float(f"{steps * update_size:.0e}")) for steps in (UP_STEPS, DOWN_STEPS))
-    return (*pairs, (up, down))
+    return ((up, down), *pairs)
 
 
 def _offered(job: Job, codecs: Sequence[tuple[str, str]]) -> dict[str, Sequence[Any]]:
@@ -172,26 +173,29 @@ def steps_for(job: Job, way: Way, rounds: int) -> tuple[int, int]:
 
 
 def ways(space: Space, count: int) -> list[Way]:
-    """Others than the job's own: each choice by itself, codecs both ways, then seeded combinations; each once.
+    """Others than the job's own: each choice by itself, codecs both ways, in turn with seeded combinations; each once.
     Asking for more gives the same ones and some further."""
     found: list[Way] = []
     known: list[dict[str, Any]] = [{}]  # what the job itself changes
-    for way in chain(_one_by_one(space), _combinations(space, MOST_DRAWS * count)):
-        if len(found) == count:
-            break
-        changed = changes(space.job, way)
-        if changed not in known and _refused(space.job, way) is None:
-            known.append(changed)
-            found.append(way)
+    sources = [_one_by_one(space), _combinations(space, MOST_DRAWS * count)]
+    while sources and len(found) < count:
+        source = sources.pop(0)
+        for way in source:
+            changed = changes(space.job, way)
+            if changed not in known and _refused(space.job, way) is None:
+                known.append(changed)
+                found.append(way)
+                sources.append(source)  # the other one first
+                break
     return found
 
 
 def _one_by_one(space: Space) -> Iterator[Way]:
-    for pair in space.codecs:
-        yield _coded(space, pair)
-    for name in ("cohort", "epochs", "batch_size", "mode"):
-        for value in space.choices[name]:
-            yield replace(space.own, **{name: value})
+    """The first of each kind, then the second of each, and so on."""
+    coded = [_coded(space, pair) for pair in space.codecs]
+    kinds = [[replace(space.own, **{name: value}) for value in space.choices[name]] for name in ONES]
+    for some in zip_longest(coded, *kinds):
+        yield from (way for way in some if way is not None)
 
 
 def _coded(space: Space, pair: tuple[str, str]) -> Way:

@@ -25,6 +25,7 @@ examples = (
 UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
 MOST_TRIALS = 1_000
 WAYS = 27
+CLOSEST = 5  # trials that are shown where none reached the target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,12 +114,14 @@ def _every(found: Found) -> list[Tried]:
 
 
 def _points(found: Found) -> list[Tried]:
-    """The front of what reached the target, quickest first; of all that was tried where nothing did."""
+    """The front of what reached the target, quickest first; the most accurate where nothing did."""
     from fedvitals.profile.pareto import front
 
-    some = found.reached or _every(found)
-    best = front([one.trial for one in some])
-    return sorted((one for one, is_best in zip(some, best, strict=True) if is_best), key=lambda one: one.trial.costs)
+    if not found.reached:
+        return sorted(_every(found), key=lambda one: -(one.trial.accuracy or 0.0))[:CLOSEST]
+    best = front([one.trial for one in found.reached])
+    points = [one for one, is_best in zip(found.reached, best, strict=True) if is_best]
+    return sorted(points, key=lambda one: one.trial.costs)
 
 
 def _write(job: Job, points: list[Tried], folder: Path, target: float) -> list[Path]:
@@ -157,7 +160,8 @@ def _print(found: Found, points: list[Tried], files: list[Path], args: argparse.
         return
     own = None if found.own is None else found.own.trial
     names = [str(path) for path in files] or [""] * len(points)
-    print_table(optimised_table(own, [one.trial for one in points], names), most=None)
+    title = "Pareto front" if found.reached else "nothing reached the target; closest came"
+    print_table(optimised_table(title, own, [one.trial for one in points], names), most=None)
     print()
     print_lines(_lines(found, args.target))
 

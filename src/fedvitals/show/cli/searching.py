@@ -7,7 +7,7 @@ same search later takes what is there, and goes on with what is not.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +23,8 @@ from fedvitals.store import open_store
 from fedvitals.train.job import Job
 from fedvitals.train.space import Way, changes, space_of, steps_for, ways
 from fedvitals.train.target import IN_A_ROW, Target
+
+GROUP = 9  # ways that are halved together
 
 
 class Budget:
@@ -89,28 +91,31 @@ class Search:
         with closing(open_store(self._settings).open(seen.run_id)) as reader:
             space = space_of(self._job, first_update_size(reader))
         found.left_out = space.left_out
-        self._halve(found, ways(space, count), seen)
+        groups = list(_groups(ways(space, count)))
+        for number, group in enumerate(groups, start=1):
+            self._halve(found, group, seen, f"group {number}/{len(groups)}")
         return found
 
-    def _halve(self, found: Found, some: list[Way], own: Measured) -> None:
+    def _halve(self, found: Found, some: list[Way], own: Measured, group: str) -> None:
         """More rounds for fewer and fewer of them."""
         best: dict[Way, Tried] = {}
         rounds = rungs(self._job.train.rounds, IN_A_ROW * self._job.train.evaluate_every)
         for number, each in enumerate(rounds, start=1):
+            missed = []
             for place, way in enumerate(some, start=1):
                 if way in best and best[way].standing.reached:
                     continue  # more rounds would not be used
-                label = f"[{number}/{len(rounds)}: {place}/{len(some)}]"
-                tried = self._tried(way, each, label)
+                tried = self._tried(way, each, f"[{group}, rung {number}/{len(rounds)}: {place}/{len(some)}]")
                 if tried is not None:
                     best[way] = tried
                 else:
-                    found.not_tried.append(f"{_words(changes(self._job, way))}, {each} rounds")
-            if found.not_tried:
+                    missed.append(f"{_words(changes(self._job, way))}, {each} rounds")
+            found.not_tried += missed
+            if missed:
                 break  # the better half of those that are known is not the better half
             places = kept([best[way].standing for way in some], own.curve, self._job.train.rounds)
             some = [some[place] for place in sorted(places)]
-        found.others = list(best.values())
+        found.others += best.values()
 
     def _tried(self, way: Way, rounds: int, label: str) -> Tried | None:
         """None where there is no time left for it."""
@@ -153,6 +158,12 @@ class Search:
 def as_file(job: Job, tried: Tried) -> Job:
     """The job of a trial under the name of the job that was searched."""
     return replace(tried.job, name=job.name)
+
+
+def _groups(some: list[Way]) -> Iterator[list[Way]]:
+    """Halved one after the other: a search whose time is over early has gone all the way with some of them."""
+    for first in range(0, len(some), GROUP):
+        yield some[first : first + GROUP]
 
 
 def _words(changed: dict[str, Any]) -> str:
