@@ -25,6 +25,7 @@ class LocalWork:
     silent_s: float = 0.0  # never answers: the server gives up after so long
     compute_factor: float = 1.0  # its computer is so many times slower
     link_factor: float = 1.0  # its link is so many times slower
+    message_bytes: int = 0  # that its update is expected to take on the wire; 0: as many as it has itself
     load_factor: float = 1.0  # waiting for its data takes so many times its training time more, minus one
     leak_bytes: int = 0  # memory it keeps for good
     sample_steps: tuple[int, ...] = ()  # steps whose gradients the recorder wants to see

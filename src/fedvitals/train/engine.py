@@ -29,6 +29,8 @@ from fedvitals.train.attendance import LOOK_AGAIN_S, MOST_LOOKS, Attendance
 from fedvitals.train.build import build
 from fedvitals.train.clock import RealClock, VirtualClock
 from fedvitals.train.collect import Collector
+from fedvitals.train.device import NOMINAL
+from fedvitals.train.device_files import described
 from fedvitals.train.downlink import Downlink
 from fedvitals.train.evaluate import evaluate, evaluate_groups
 from fedvitals.train.executors import Parts, pick
@@ -154,6 +156,8 @@ class Training:
         }
         if self.job.execute.clock == "virtual":
             extra["network"] = self.network.described()
+        elif any(fault.kind == "slow-link" for fault in self.job.faults):
+            extra["link"] = described(NOMINAL)  # that slow ones are so many times slower than
         config = self.job.to_dict()
         with start(
             self.job.name, config=config, settings=settings, now_ns=self.clock.now_ns, environment_extra=extra
@@ -238,8 +242,15 @@ class Training:
                 sample_steps=sampled[steps],
                 pruned=self.server.pruned,
             )
-            works.append(self.injector.plan(work, partial(_rows_of, federation, client)) if self.job.faults else work)
+            works.append(self._struck(work) if self.job.faults else work)
         return works
+
+    def _struck(self, work: LocalWork) -> LocalWork:
+        """The plan after faults had their say. A slow link is waited for by what the codec makes of an update."""
+        planned = self.injector.plan(work, partial(_rows_of, self.federation, work.client))
+        if planned.link_factor <= 1.0 or isinstance(self.clock, VirtualClock):
+            return planned
+        return replace(planned, message_bytes=self.server.uplink.expected(work.name))
 
     def aggregate(
         self,

@@ -231,7 +231,8 @@ def is_slow(work: LocalWork) -> bool:
 
 def slowed(work: LocalWork, train_s: float, load_s: float, size_bytes: int) -> tuple[dict[str, float], float]:
     """What a slow device, disk and link make of measured seconds and an update of so many bytes, by phase; and how much
-    longer that is, to be waited for in earnest."""
+    longer that is, to be waited for in earnest. Where a codec makes a message of the update, its bytes count."""
+    size_bytes = work.message_bytes or size_bytes
     more_train = max(work.compute_factor - 1.0, 0.0) * train_s
     more_load = max(work.load_factor - 1.0, 0.0) * train_s
     link = NOMINAL.upload_s(size_bytes, max(work.link_factor, 1.0)) - NOMINAL.upload_s(size_bytes)

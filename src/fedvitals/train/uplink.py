@@ -33,6 +33,8 @@ class Uplink:
         whole = model.named(model.weights) | model.integers
         self._memory = Memory(agreed(codec, whole))
         self._adaptive = adaptive
+        self._last: dict[str, int] = {}  # bytes of each client's last message
+        self._first = 0  # bytes that a first message is expected to take, once anybody asked
         self._shares: dict[str, float] = {}  # of each client's last message, where they are chosen
         self._live: Tensor | None = None  # values of the model that were not cut
         self._masks: dict[str, Tensor] = {}  # the same by layer
@@ -59,13 +61,14 @@ class Uplink:
                 continue
             rows.append(self._model.from_named(sent.arrived))
             found.sizes.append(len(sent.data))
+            self._last[client] = len(sent.data)
         found.updates = torch.stack(rows) if rows else found.updates
         self.bytes += sum(found.sizes)
         return found
 
     def prune(self, live: Tensor) -> None:
         """From now on only these values travel, bool [size]: clients know them by what arrives as 0."""
-        self._live, self._masks = live, live_layers(self._model, live)
+        self._live, self._masks, self._first = live, live_layers(self._model, live), 0
         if self._plain:
             whole = self._model.named(self._model.weights) | self._model.integers
             self._size = len(self._for_live(self._memory.codec).encode(whole))
@@ -76,6 +79,18 @@ class Uplink:
             return codec
         whole = self._model.named(self._model.weights) | self._model.integers
         return live_codec(agreed(codec, live_values(whole, self._masks)), self._masks)
+
+    def expected(self, client: str) -> int:
+        """Bytes of a client's next message: as its last one, or as the model itself would take, or uncompressed."""
+        if self._plain:
+            return self._size
+        if client not in self._last and not self._first:
+            whole = self._model.named(self._model.weights) | self._model.integers
+            try:
+                self._first = len(self._for_live(self._memory.codec).encode(whole))
+            except CodecError:
+                self._first = sum(tensor.nbytes for tensor in whole.values())
+        return self._last.get(client, self._first)
 
     def heard(self, client: str, size: int, phases_s: Mapping[str, float]) -> None:
         """How long a client's round took, for the next one's share."""
