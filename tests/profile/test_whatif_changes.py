@@ -25,6 +25,7 @@ from fedvitals.profile.whatif.changes import (
     first,
     processes,
 )
+from fedvitals.profile.whatif.messages import SPARSE
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Declined, Prediction
 from fedvitals.profile.whatif.registry import KINDS, predictions, what_if
@@ -92,18 +93,22 @@ def test_compression_shortens_uploads_alone(tmp_path: Path) -> None:
         span(1, "aggregate", 8, 10),
     ]
     model = model_of(tmp_path, (records, 10.0))
-    assert _made(compress.compressed(model, 4.0)).predicted_s == pytest.approx(10 - 3)
-    assert _made(compress.compressed(model, 4.0, down=True)).predicted_s == pytest.approx(10 - 3 - 0.75)
-    assert _made(compress.compressed(model, 1e9)).predicted_s == pytest.approx(10 - 4)
-    assert all(isinstance(one, Prediction) and one.unverified for one in compress.changes(model))
+    assert _made(compress.compressed(model, "quantize:8")).predicted_s == pytest.approx(10 - 3)
+    assert _made(compress.compressed(model, "quantize:8", down=True)).predicted_s == pytest.approx(10 - 3 - 0.75)
+    assert _made(compress.compressed(model, SPARSE)).predicted_s == pytest.approx(10 - 4 * (1 - 1 / 200))
+    assert compress.compressed(model, "randomk:0.1") is None, "nobody has tried what it comes to"
+    tried = replace(model, sent_bytes={"randomk:0.1": 100.0})
+    assert compress.compressed(tried, "randomk:0.1") is None, "nor how large the model is"
+    assert [_made(one).unverified for one in compress.changes(model)] == [NOT_OURS] * 4
 
 
 def test_latency_stays_where_the_device_is_known() -> None:
     """Of a transfer of 100 ms latency and 300 ms of bytes, 4-fold leaves 175 ms."""
     device = {"up_mbps": 8.0, "latency_ms": 100.0}
     sizes = np.array([300_000.0, np.nan])
-    assert compress.remaining(device, "up", sizes, 4.0).tolist() == pytest.approx([0.175 / 0.4, 0.25])
-    assert compress.remaining(None, "up", sizes, 4.0).tolist() == [0.25, 0.25]
+    left = compress.remaining(device, "up", sizes, sizes / 4, 4.0)
+    assert left.tolist() == pytest.approx([0.175 / 0.4, 0.25])
+    assert compress.remaining(None, "up", sizes, sizes / 4, 4.0).tolist() == [0.25, 0.25]
 
 
 def test_fewer_evaluations_save_what_they_took(tmp_path: Path) -> None:
@@ -257,8 +262,8 @@ def test_nothing_that_should_help_hurts(rounds: list[list[float]], who: int) -> 
         model = model_of(Path(folder), (told, end))
     wall_s = model.profile.wall_s
     assert _made(drop.without(model, (names[who],))).predicted_s <= wall_s + 1e-9
-    assert _made(compress.compressed(model, 1.0)).predicted_s == pytest.approx(wall_s, rel=1e-12)
-    assert _made(compress.compressed(model, 10.0)).predicted_s <= wall_s + 1e-9
+    assert _made(compress.compressed(model, "identity")).predicted_s == pytest.approx(wall_s, rel=1e-12)
+    assert _made(compress.compressed(model, "fp16")).predicted_s <= wall_s + 1e-9
 
 
 def test_the_best_comes_first_and_every_one_says_what_it_assumes(tmp_path: Path) -> None:

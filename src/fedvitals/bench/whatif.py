@@ -18,12 +18,13 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from fedvitals.bench.table import Row, spread
-from fedvitals.bench.whatif_cases import REAL, VIRTUAL, Case, Change, with_thinned
+from fedvitals.bench.whatif_cases import REAL, VIRTUAL, Case, Change
 from fedvitals.profile.profile import Profile, profile_of
 from fedvitals.profile.whatif.cohorts import as_recorded
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Prediction
 from fedvitals.settings import resolve
+from fedvitals.show.cli.encoding import sent_bytes
 from fedvitals.store import open_store
 from fedvitals.train.engine import train
 from fedvitals.train.job import Job
@@ -44,13 +45,12 @@ class Pair:
     measured_s: list[float] = field(default_factory=list)
     unseeded_s: list[float] = field(default_factory=list)  # predicted without knowing how clients are chosen
 
-    def add(self, change: Change, before: Profile, after: Profile) -> None:
+    def add(self, change: Change, model: Model, after: Profile) -> None:
         """One more turn; what is predicted knows only the first of the two runs."""
-        model = Model.of(before)
         predicted = change.predict(model)
         other = change.predict(replace(model, draw=as_recorded(model.timeline)))
         if isinstance(predicted, Prediction):
-            self.before_s.append(before.wall_s)
+            self.before_s.append(model.profile.wall_s)
             self.predicted_s.append(predicted.predicted_s)
             self.unseeded_s.append(other.predicted_s if isinstance(other, Prediction) else math.nan)
             self.measured_s.append(after.wall_s)
@@ -77,7 +77,6 @@ class Pair:
 
 def run(quick: bool = False) -> list[Row]:
     """Every pair, and the medians that are held to a goal."""
-    with_thinned()
     virtual, real = (VIRTUAL[:2], REAL[:1]) if quick else (VIRTUAL, REAL)
     rows: list[Row] = []
     for clock, cases, turns in (("virtual clock", virtual, 1), ("real clock", real, 1 if quick else TURNS)):
@@ -92,23 +91,24 @@ def measured(case: Case, turns: int) -> list[Pair]:
     print(f"{case.name} ...", file=sys.stderr, flush=True)
     job = Job.from_dict(case.job)
     virtual = job.execute.clock == "virtual"
-    first = profile_run(job)
+    specs = [change.codec for change in case.changes if change.codec]
+    first = model_run(job, specs)
     pairs = []
-    for change, changed in _jobs(case, job, Model.of(first)):
+    for change, changed in _jobs(case, job, first):
         pair = Pair(case.name, change.name)
         for turn in range(1 if virtual else turns):
-            before, after = (first, profile_run(changed)) if virtual else _turn(job, changed, turn)
+            before, after = (first, profile_run(changed)) if virtual else _turn(job, changed, specs, turn)
             pair.add(change, before, after)
         pairs += [pair] if pair.predicted_s else []
     return pairs
 
 
-def _turn(job: Job, changed: Job, turn: int) -> tuple[Profile, Profile]:
+def _turn(job: Job, changed: Job, specs: Sequence[str], turn: int) -> tuple[Model, Profile]:
     """As it is, and changed; who goes first alternates."""
     if turn % 2:
         after = profile_run(changed)
-        return profile_run(job), after
-    before = profile_run(job)
+        return model_run(job, specs), after
+    before = model_run(job, specs)
     return before, profile_run(changed)
 
 
@@ -117,18 +117,23 @@ def _jobs(case: Case, job: Job, model: Model) -> Iterator[tuple[Change, Job]]:
     for change in case.changes:
         predicted = change.predict(model)
         if isinstance(predicted, Prediction):
-            yield change, job.replaced(change.job or predicted.job or {}, source=change.name)
+            yield change, job.replaced(predicted.job or {}, source=change.name)
         else:
             print(f"{case.name}: {change.name} is not predicted: {predicted}", file=sys.stderr)
 
 
 def profile_run(job: Job) -> Profile:
     """Carries a job out, recorded in a folder of its own."""
+    return model_run(job).profile
+
+
+def model_run(job: Job, specs: Sequence[str] = ()) -> Model:
+    """The same, with what these codecs make of the updates that it kept."""
     with tempfile.TemporaryDirectory() as folder, one_thread():
         settings = resolve({"mode": "on", "dir": folder})
         result = train(job, settings=settings)
         with closing(open_store(settings).open(result.run_id or "last")) as reader:
-            return profile_of(reader)
+            return Model.of(profile_of(reader), sent_bytes(reader, specs))
 
 
 def pair_rows(clock: str, pair: Pair) -> list[Row]:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from fedvitals.codecs import parse, registry
-from fedvitals.codecs.protocol import Codec, Update
-from fedvitals.errors import CodecError
+from fedvitals.profile.whatif.changes.asynchronous import with_buffer
 from fedvitals.profile.whatif.changes.batch import with_batches_of
 from fedvitals.profile.whatif.changes.compress import compressed
 from fedvitals.profile.whatif.changes.deadline import rounded_up, with_deadline
@@ -19,18 +13,17 @@ from fedvitals.profile.whatif.changes.drop import without
 from fedvitals.profile.whatif.changes.evaluate import less_often
 from fedvitals.profile.whatif.changes.first import first
 from fedvitals.profile.whatif.changes.processes import on_workers
+from fedvitals.profile.whatif.messages import SPARSE
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Declined, Prediction
 
-THINNED = "whatif-thinned"
-
 
 class Change(NamedTuple):
-    """One change: its prediction from a run, and the keys of the job that make it where the prediction names none."""
+    """One change: its prediction from a run, which names the keys of the job that make it."""
 
     name: str
     predict: Callable[[Model], Prediction | Declined | None]
-    job: Mapping[str, Any] | None = None
+    codec: str | None = None  # that is tried on updates of the run, where it kept any
 
 
 class Case(NamedTuple):
@@ -82,57 +75,14 @@ def deadline(share: float) -> Change:
     return Change(f"deadline for {share:.0%}", _deadline(share))
 
 
-def compress(fold: int) -> Change:
-    """With a codec of our own, which thins by just so much."""
-    return Change(
-        f"compress {fold}-fold", lambda model: compressed(model, float(fold)), {"codec.up": f"{THINNED}:{fold}"}
-    )
+def codec(spec: str, *, down: bool = False) -> Change:
+    name = f"{spec} {'both ways' if down else 'up'}"
+    return Change(name, lambda model: compressed(model, spec, down=down), spec)
 
 
-@dataclass(frozen=True, slots=True)
-class Thinned:
-    """Every so-manieth value of an update, the others zero: fewer bytes, for their time alone."""
-
-    fold: int
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {"id": THINNED, "argument": str(self.fold)}
-
-    @property
-    def lossless(self) -> bool:
-        return False
-
-    def encode(self, update: Update) -> bytes:
-        whole = {f"{name}/{'x'.join(map(str, tensor.shape))}": tensor for name, tensor in update.items()}
-        return parse("identity").encode({name: self._kept(tensor) for name, tensor in whole.items()})
-
-    def _kept(self, tensor: Tensor) -> Tensor:
-        return tensor.reshape(-1).index_select(0, torch.arange(0, tensor.numel(), self.fold))
-
-    def decode(self, data: bytes) -> dict[str, Tensor]:
-        found = {}
-        for label, values in parse("identity").decode(data).items():
-            name, _, shape = label.rpartition("/")
-            tensor = torch.zeros([int(side) for side in shape.split("x") if side], dtype=values.dtype)
-            tensor.view(-1)[:: self.fold] = values
-            found[name] = tensor
-        return found
-
-    def error_bound(self, update: Update) -> float:
-        return max((float(tensor.abs().max()) for tensor in update.values() if tensor.numel()), default=0.0)
-
-
-def with_thinned() -> None:
-    """Makes the codec known, once a process."""
-    if THINNED not in registry.names():
-        registry.register(THINNED, _thinned)
-
-
-def _thinned(argument: str | None) -> Codec:
-    if argument is None or not argument.isdecimal() or not 1 <= int(argument) <= 1000:
-        raise CodecError(f"codec {THINNED!r} takes a whole number from 1 to 1000, found {argument!r}")
-    return Thinned(int(argument))
+def unbound(buffer: int) -> Change:
+    """Without rounds."""
+    return Change(f"async, buffer of {buffer}", lambda model: with_buffer(model, buffer))
 
 
 def _virtual(network: str, clients: int, chosen: int, **more: Any) -> dict[str, Any]:
@@ -147,29 +97,53 @@ SLOW = [
     {"kind": "slow-link", "clients": ["5"], "strength": 4.0},
 ]
 SYNCHRONOUS = (drop(), deadline(0.8), deadline(0.9), wait_for(6))
+KEPT = {"observe": {"keep_updates": True}}
+CODECS = (codec("fp16"), codec("quantize:8"), codec(SPARSE), codec("quantize:8", down=True))
 VIRTUAL = (
     Case(
         "nominal devices, two slow clients",
         _virtual("none", 20, 10, faults=SLOW),
-        (drop("3"), drop("3", "5"), deadline(0.9), wait_for(9), compress(4)),
+        (drop("3"), drop("3", "5"), deadline(0.9), wait_for(9), codec("quantize:8"), unbound(5)),
     ),
-    Case("lan", _virtual("lan", 20, 8), (*SYNCHRONOUS, batch(32), batch(64), evaluate(5), compress(4))),
-    Case("broadband", _virtual("broadband", 20, 8), (*SYNCHRONOUS, batch(64), compress(4), compress(16))),
-    Case("mobile", _virtual("mobile", 20, 8), (*SYNCHRONOUS, batch(32), batch(64), compress(4))),
+    Case(
+        "lan",
+        _virtual("lan", 20, 8),
+        (*SYNCHRONOUS, batch(32), batch(64), evaluate(5), codec("quantize:8"), unbound(4)),
+    ),
+    Case("broadband", _virtual("broadband", 20, 8), (*SYNCHRONOUS, batch(64), *CODECS, unbound(4), unbound(8))),
+    Case("mobile", _virtual("mobile", 20, 8), (*SYNCHRONOUS, batch(32), batch(64), *CODECS, unbound(2), unbound(8))),
     Case(
         "mobile, 20 of 100",
         _virtual("mobile", 100, 20, seed=7),
-        (drop(), deadline(0.8), wait_for(16), wait_for(10), batch(64), compress(16)),
+        (drop(), deadline(0.8), wait_for(16), wait_for(10), batch(64), codec(SPARSE), unbound(5), unbound(20)),
     ),
     Case(
         "cross-silo, everybody",
         _virtual("cross-silo", 6, 6),
-        (drop(), deadline(0.9), wait_for(5), batch(64), compress(4)),
+        (drop(), deadline(0.9), wait_for(5), batch(64), codec("quantize:8"), unbound(3)),
+    ),
+    Case(
+        "mobile, a larger model, updates kept",
+        _virtual("mobile", 20, 8, model={"kind": "mlp", "hidden": [256]}, **KEPT),
+        (
+            *CODECS,
+            codec("topk:0.05 | quantize:8 | entropy"),
+            codec("grid:0.001 | entropy"),
+            codec("feedback(ternary:0.1 | entropy)"),
+            codec("fp16", down=True),
+            unbound(4),
+        ),
+    ),
+    Case(
+        "mobile, with a deadline and more clients than needed",
+        _virtual("mobile", 30, 8, server={"deadline_s": 0.4, "over_select": 1.5}, seed=3),
+        (drop(), batch(64), codec("quantize:8"), unbound(4)),
     ),
 )
 
 DIGITS = {"source": "digits", "clients": 20, "partition": "quantity", "sigma": 0.8}
 BIG_TEST = {"source": "synthetic", "clients": 40, "partition": "quantity", "rows": 60, "test_rows": 20_000}
+WIDE = {"kind": "mlp", "hidden": [1024]}  # 307 kB
 PICTURES = {"source": "fedvitals.bench.rows:pictures", "clients": 400, "partition": "quantity"}
 SENTENCES = {"source": "fedvitals.bench.rows:sentences", "clients": 400, "partition": "quantity"}
 
@@ -212,6 +186,16 @@ REAL = (
         "mlp on two processes, slow links",
         _real(DIGITS, 10, 10, "processes", faults=_slow_links(12.0, 3, 7, 11)),
         (drop("3"), drop("3", "7")),
+    ),
+    Case(
+        "wide mlp one by one, slow links",
+        _real(DIGITS, 6, 10, "sequential", model=WIDE, faults=_slow_links(12.0, 3, 7, 11)),
+        (codec("quantize:8"), codec(SPARSE)),
+    ),
+    Case(
+        "mlp on two processes, all links slow, some slower",
+        _real(DIGITS, 8, 5, "processes", faults=[*_slow_links(3.0, *range(14)), *_slow_links(10.0, *range(14, 20))]),
+        (unbound(2), unbound(5)),
     ),
     Case(
         "mlp one by one, some silent",

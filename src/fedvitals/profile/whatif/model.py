@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,9 +61,10 @@ class Model:
     batched: bool  # clients were trained as one: their own times are shares
     rounds: tuple[RoundTimes, ...]
     history: Mapping[str, Sequence[Task]]  # of each client that was asked, by attempt
+    sent_bytes: Mapping[str, float] = field(default_factory=dict)  # by codec: an update of this run, as measured
 
     @staticmethod
-    def of(profile: Profile) -> Model:
+    def of(profile: Profile, sent_bytes: Mapping[str, float] | None = None) -> Model:
         timeline, told = profile.timeline, Told.of(profile.run)
         return Model(
             profile=profile,
@@ -73,6 +74,7 @@ class Model:
             batched=bool((timeline.works.client == NOBODY).any()),
             rounds=tuple(_rounds(timeline, told)),
             history=_history(timeline, told),
+            sent_bytes=sent_bytes or {},
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fedvitals.profile.profile import Profile
@@ -38,11 +38,12 @@ class WhatIf:
     declined: tuple[Declined, ...] = ()
 
 
-def what_if(profile: Profile, least: float = LEAST) -> WhatIf:
-    """Every kind of change, those apart that would save less than this share of the time."""
+def what_if(profile: Profile, least: float = LEAST, sent_bytes: Mapping[str, float] | None = None) -> WhatIf:
+    """Every kind of change, those apart that would save less than this share of the time. `sent_bytes` says what an
+    update of the run comes to, by codec, where somebody has tried."""
     if not profile.rounds or not len(profile.timeline.participations) or profile.wall_s <= 0:
         return WhatIf()
-    model = Model.of(profile)
+    model = Model.of(profile, sent_bytes)
     if model.told.text("server.mode") == "async":
         return WhatIf((), (Declined("other settings", asynchronous.KIND, NO_ROUNDS),))
     found = [one for changes in KINDS.values() for one in changes(model)]

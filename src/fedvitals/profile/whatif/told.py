@@ -85,10 +85,12 @@ class Told:
         return tuple(map(str, range(count)))
 
     def device(self, client: str) -> dict[str, float] | None:
-        """The device of a client on the virtual clock, in the columns of a file of devices; None for none."""
+        """The device of a client that is imitated, in the columns of a file of devices; None for none. On the real
+        clock that is its link alone, where it is a slow one."""
         network = self._network()
         devices = network.get("devices")
         found = devices.get(client) if isinstance(devices, Mapping) and devices else network.get("nominal")
+        found = self.environment.get("link") if self.one_machine else found
         if not isinstance(found, Mapping):
             return None
         return {str(name): float(value) for name, value in found.items() if type(value) in (int, float)}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from fedvitals.errors import FedvitalsError, StoreError
+from fedvitals.errors import CodecError, FedvitalsError, StoreError
 from fedvitals.profile.communication import Encoded
 from fedvitals.store.protocol import RunReader
 from fedvitals.vocabulary import Blob
@@ -35,6 +36,26 @@ def encoded(reader: RunReader, specs: Sequence[str]) -> list[Encoded]:
         took = max(time.perf_counter() - began, 1e-9)
         count = len(updates)
         found.append(Encoded(spec, count, raw / count, sent / count, raw / max(sent, 1), raw / took))
+    return found
+
+
+def sent_bytes(reader: RunReader, specs: Sequence[str], most: int = MOST_UPDATES) -> dict[str, float]:
+    """What an update of the run comes to between ends that know its layers, by codec; nothing where none were kept, one
+    is damaged, or they came through a codec already."""
+    kept = [one for one in reader.blobs() if one.kind == "update"]
+    codec = reader.run().config.get("codec")
+    if not kept or (isinstance(codec, Mapping) and codec.get("up", "identity") != "identity"):
+        return {}
+    from fedvitals.codecs import agreed, parse
+
+    try:
+        updates = [_tensors(reader, one) for one in kept[:: -(-len(kept) // most)]]
+    except StoreError:
+        return {}
+    found = {}
+    for spec in specs:
+        with suppress(CodecError):  # values that it does not take
+            found[spec] = sum(len(agreed(parse(spec), one).encode(one)) for one in updates) / len(updates)
     return found
 
 
