@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedvitals.settings import Settings
@@ -152,6 +153,39 @@ def test_a_target_out_of_reach_exits_with_one(tmp_path: Path, job: Path, capsys:
     assert not (tmp_path / "better").exists()
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_a_trial_that_fails_is_told_and_costs_only_itself(tmp_path: Path, job: Path, capsys: Capture) -> None:
+    """Twice as many clients than there are: only the data knows that."""
+    rows = np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32)
+    classes = (rows[:, 0] > 0).astype(np.int64)
+    np.savez(
+        tmp_path / "four.npz",
+        x_train=rows[:100],
+        y_train=classes[:100],
+        x_test=rows[100:],
+        y_test=classes[100:],
+        client=np.arange(100) % 4,
+    )
+    source = f'source = "{tmp_path / "four.npz"}"\npartition = "natural"\nclients = 0'
+    job.write_text(JOB.replace('source = "digits"', source).replace("lr =", "clients_per_round = 3\nlr ="))
+    words = _words(tmp_path, job, "--target", "accuracy=0.4", "--trials", "3")
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert "failed   train.clients_per_round=6: train.clients_per_round = 6, but" in shown.out
+    assert main([*words, "--json", "--quiet"]) == 0
+    problems = [one["problem"] for one in json.loads(capsys.readouterr().out)["trials"]]
+    assert [one is None for one in problems] == [True, True, True, False]
+
+
+def test_a_search_without_records_is_refused(
+    tmp_path: Path, job: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first trial."""
+    monkeypatch.setenv("FEDVITALS_MODE", "off")
+    assert main(_words(tmp_path, job, "--target", "accuracy=0.5", "--quiet")) == 2
+    assert 'mode = "off" records nothing' in capsys.readouterr().err
+
+
 def test_a_job_that_cannot_be_trained_is_refused(tmp_path: Path, job: Path, capsys: Capture) -> None:
     """By what is wrong with it, and not by a search without results."""
     job.write_text(JOB + '[codec]\nup = "quantise:8"\n', encoding="utf-8")
@@ -190,6 +224,7 @@ def test_what_is_in_vain_is_refused_before_anything_runs(tmp_path: Path, job: Pa
     assert main(_words(tmp_path, job, "--target", "accuracy=0.5", "--trials", "1001")) == 2
     assert "--trials 1001 is out of range" in capsys.readouterr().err
     (tmp_path / "better").write_text("taken", encoding="utf-8")
-    assert main(_words(tmp_path, job, "--target", "accuracy=0.5")) == 2
-    assert "is not a folder" in capsys.readouterr().err
+    for out in (tmp_path / "better", tmp_path / "better" / "still"):
+        assert main([*_words(tmp_path, job, "--target", "accuracy=0.5"), "--out", str(out)]) == 2
+        assert f"{tmp_path / 'better'} is not a folder" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -104,8 +104,9 @@ def _check(job: Job, args: argparse.Namespace, folder: Path) -> None:
         )
     if args.trials > MOST_TRIALS:
         raise FedvitalsError(f"--trials {args.trials} is out of range; right is at most {MOST_TRIALS:,}")
-    if folder.exists() and not folder.is_dir():
-        raise FedvitalsError(f"--out {folder} is not a folder; right is a folder, or a name that is not taken")
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise FedvitalsError(f"--out {folder}: {there} is not a folder; right is a folder, or a name that is not taken")
 
 
 def _every(found: Found) -> list[Tried]:

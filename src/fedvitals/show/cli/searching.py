@@ -86,7 +86,7 @@ class Search:
             found.not_tried.append("the job as it is, and every other way")
             return found
         if isinstance(seen, str):
-            raise FedvitalsError(f"the job as it is cannot be trained: it {seen}")
+            raise FedvitalsError(f"the job as it is cannot be tried: {seen}")
         found.own = self._standing(own, AS_IT_IS, rounds, seen)
         with closing(open_store(self._settings).open(seen.run_id)) as reader:
             space = space_of(self._job, first_update_size(reader))

@@ -58,6 +58,8 @@ def run_apart(job: Job, settings: Settings, within_s: float | None = None) -> st
     import sys
     import tempfile
 
+    if settings.mode == "off":
+        raise FedvitalsError('mode = "off" records nothing, and trials are compared by their records; right is "on"')
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump(job.to_dict(), file)
         file.flush()
