@@ -17,7 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedvitals.codecs.streams import PlainSink, PlainSource, Positions, Sink, Source, Symbols, ascending, count_bytes
+from fedvitals.codecs.streams import (
+    PlainSink,
+    PlainSource,
+    Positions,
+    Shares,
+    Sink,
+    Source,
+    Symbols,
+    ascending,
+    count_bytes,
+)
 from fedvitals.errors import CodecError, MissingExtraError
 
 MOST_SYMBOLS = 2**16  # of an alphabet that gets a table, or is coded at all
@@ -27,8 +37,6 @@ TABLE_BITS, ABSENT = 6, 63  # of a symbol's share: half bits of information; `AB
 _HALF_BIT = 0.7071067811865476
 EXPECTED, TABLE = 0, 1
 LEAST_TABLED = 16  # fewer symbols never pay for a table, nor for the word that there is none
-
-Shares = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +69,9 @@ class EntropySink:
         for place in range(width):
             self.symbols(whole[:, place], 256)
 
-    def symbols(self, symbols: NDArray[np.integer], alphabet: int) -> None:
+    def symbols(self, symbols: NDArray[np.integer], alphabet: int, expected: Shares | None = None) -> None:
         if alphabet <= MOST_SYMBOLS:
-            self._coded(symbols, _even(alphabet))
+            self._coded(symbols, _even(alphabet) if expected is None else expected)
             return
         self._bits(symbols, (alphabet - 1).bit_length())
 
@@ -80,9 +88,11 @@ class EntropySink:
             self._side.count(jump - (MOST_JUMPS - 1))
 
     def finished(self) -> bytes:
-        words = np.asarray(self._coder.get_compressed(), dtype="<u4")
+        coded = (
+            np.asarray(self._coder.get_compressed(), dtype="<u4").tobytes().rstrip(b"\0")
+        )  # zeros are read on anyway
         side = self._side.finished()
-        return b"".join((count_bytes(len(side)), count_bytes(len(words)), side, words.tobytes()))
+        return b"".join((count_bytes(len(side)), count_bytes(len(coded)), side, coded))
 
     def _coded(self, symbols: NDArray[np.integer], expected: Shares) -> None:
         """By a table of what is there, or by what was expected, whichever takes less."""
@@ -112,13 +122,13 @@ class EntropySource:
 
     def __init__(self, data: memoryview) -> None:
         whole = PlainSource(data)
-        side_bytes, words = whole.count(len(data)), whole.count(len(data))
+        side_bytes, coded_bytes = whole.count(len(data)), whole.count(len(data))
         rest = whole.rest()
-        if len(rest) != side_bytes + 4 * words:
-            raise CodecError(f"damaged update: {side_bytes + 4 * words} coded bytes are claimed, {len(rest)} are there")
+        if len(rest) != side_bytes + coded_bytes:
+            raise CodecError(f"damaged update: {side_bytes + coded_bytes} bytes are claimed, {len(rest)} are there")
         self._side = PlainSource(rest[:side_bytes])
-        coded = np.frombuffer(rest[side_bytes:], dtype="<u4").astype(np.uint32)
-        self._coder = _coder().queue.RangeDecoder(coded)
+        coded = bytes(rest[side_bytes:]) + bytes(-coded_bytes % 4)
+        self._coder = _coder().queue.RangeDecoder(np.frombuffer(coded, dtype="<u4").astype(np.uint32))
 
     def count(self, most: int) -> int:
         return self._side.count(most)
@@ -129,9 +139,10 @@ class EntropySource:
             whole[:, place] = self.symbols(len(whole), 256)
         return whole.tobytes()
 
-    def symbols(self, count: int, alphabet: int) -> Symbols:
+    def symbols(self, count: int, alphabet: int, expected: Shares | None = None) -> Symbols:
         if alphabet <= MOST_SYMBOLS:
-            return self._decoded(count, _even(alphabet)).astype(np.uint32)
+            shares = _even(alphabet) if expected is None else expected
+            return self._decoded(count, shares).astype(np.uint32)
         found = self._bits(count, (alphabet - 1).bit_length())
         if count and int(found.max()) >= alphabet:
             raise CodecError(f"damaged update: a symbol beyond the {alphabet} that there are")

@@ -15,6 +15,7 @@ from fedvitals.errors import CodecError
 
 Symbols = NDArray[np.uint32]
 Positions = NDArray[np.int64]
+Shares = NDArray[np.float64]  # in any unit: how often symbols come, against each other
 
 MOST_COUNT_BYTES = 9  # of one count: 63 bits
 DAMAGED = "damaged update: it ends in the middle of its values"
@@ -29,8 +30,8 @@ class Sink(Protocol):
     def raw(self, data: bytes, width: int = 1) -> None:
         """Bytes, of numbers of so many bytes each."""
 
-    def symbols(self, symbols: NDArray[np.integer], alphabet: int) -> None:
-        """Numbers from 0 up to, not including, `alphabet`."""
+    def symbols(self, symbols: NDArray[np.integer], alphabet: int, expected: Shares | None = None) -> None:
+        """Numbers from 0 up to, not including, `alphabet`. `expected` tells how often each comes, as both ends know."""
 
     def positions(self, positions: Positions, among: int) -> None:
         """Ascending numbers below `among`, none twice."""
@@ -46,7 +47,7 @@ class Source(Protocol):
 
     def raw(self, size: int, width: int = 1) -> bytes: ...
 
-    def symbols(self, count: int, alphabet: int) -> Symbols: ...
+    def symbols(self, count: int, alphabet: int, expected: Shares | None = None) -> Symbols: ...
 
     def positions(self, count: int, among: int) -> Positions: ...
 
@@ -66,7 +67,7 @@ class PlainSink:
     def raw(self, data: bytes, width: int = 1) -> None:
         self._parts.append(data)
 
-    def symbols(self, symbols: NDArray[np.integer], alphabet: int) -> None:
+    def symbols(self, symbols: NDArray[np.integer], alphabet: int, expected: Shares | None = None) -> None:
         self._parts.append(packed(symbols, bits_of(alphabet)))
 
     def positions(self, positions: Positions, among: int) -> None:
@@ -105,7 +106,7 @@ class PlainSource:
     def raw(self, size: int, width: int = 1) -> bytes:
         return bytes(self._taken(size))
 
-    def symbols(self, count: int, alphabet: int) -> Symbols:
+    def symbols(self, count: int, alphabet: int, expected: Shares | None = None) -> Symbols:
         bits = bits_of(alphabet)
         found = unpacked(self._taken(-(-count * bits // 8)), count, bits)
         if alphabet != 1 << bits and count and int(found.max()) >= alphabet:

@@ -83,8 +83,8 @@ PROBLEMS = (
         {"source": "digits", "alpha": 0.5, "min_rows": 4},
         {"kind": "mlp", "hidden": [64]},
         {"lr": 0.2, "epochs": 5, "batch_size": 8},
-        "grid:0.1 | entropy",
-        "grid:0.2 | entropy",
+        "grid:0.13 | entropy",
+        "grid:0.25 | entropy",
     ),
     Problem(
         "fashion",
