@@ -26,7 +26,7 @@ from fedvitals.profile.whatif.changes import (
     processes,
 )
 from fedvitals.profile.whatif.messages import SPARSE
-from fedvitals.profile.whatif.model import Model
+from fedvitals.profile.whatif.model import Model, Tried
 from fedvitals.profile.whatif.prediction import Declined, Prediction
 from fedvitals.profile.whatif.registry import KINDS, predictions, what_if
 from fedvitals.profile.whatif.telling import NOT_OURS
@@ -97,7 +97,7 @@ def test_compression_shortens_uploads_alone(tmp_path: Path) -> None:
     assert _made(compress.compressed(model, "quantize:8", down=True)).predicted_s == pytest.approx(10 - 3 - 0.75)
     assert _made(compress.compressed(model, SPARSE)).predicted_s == pytest.approx(10 - 4 * (1 - 1 / 200))
     assert compress.compressed(model, "randomk:0.1") is None, "nobody has tried what it comes to"
-    tried = replace(model, sent_bytes={"randomk:0.1": 100.0})
+    tried = replace(model, tried={"randomk:0.1": Tried(100.0, 0.1)})
     assert compress.compressed(tried, "randomk:0.1") is None, "nor how large the model is"
     assert [_made(one).unverified for one in compress.changes(model)] == [NOT_OURS] * 4
 
@@ -206,11 +206,13 @@ def test_on_worker_processes_a_place_is_a_worker(tmp_path: Path) -> None:
     assert (found.job["server.concurrency"], found.job["execute.executor"]) == (2, "processes")
 
 
-def test_bf16_needs_a_factor_that_was_measured(tmp_path: Path) -> None:
-    """Without one it is declined; with one the training's time is scaled."""
+def test_bf16_needs_to_be_measured(tmp_path: Path) -> None:
+    """Without it it is declined; with it each of a client's ten steps takes as much more or less."""
     model = model_of(tmp_path, one_by_one([{"a": 2.0, "b": 4.0}]))
     assert [type(one) for one in bf16.changes(model)] == [Declined]
-    assert _made(bf16.in_bf16(model, 1.5)).predicted_s == pytest.approx(7.0 + 3.0)
+    assert _made(bf16.in_bf16(model, 0.15)).predicted_s == pytest.approx(7.0 + 3.0)
+    assert _made(bf16.in_bf16(model, -0.3)).predicted_s == pytest.approx(7.0 - 2.0 - 3.0), "no client takes less than 0"
+    assert bf16.in_bf16(model_of(tmp_path / "2", one_by_one([{"a": 2.0}]), clock="virtual"), 0.1) is None
 
 
 def test_dropping_one_of_a_batch_saves_its_part(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from fedvitals.profile.whatif.cohorts import as_recorded
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Prediction
 from fedvitals.settings import resolve
-from fedvitals.show.cli.encoding import sent_bytes
+from fedvitals.show.cli.encoding import tried
 from fedvitals.store import open_store
 from fedvitals.train.engine import train
 from fedvitals.train.job import Job
@@ -133,7 +133,7 @@ def model_run(job: Job, specs: Sequence[str] = ()) -> Model:
         settings = resolve({"mode": "on", "dir": folder})
         result = train(job, settings=settings)
         with closing(open_store(settings).open(result.run_id or "last")) as reader:
-            return Model.of(profile_of(reader), sent_bytes(reader, specs))
+            return Model.of(profile_of(reader), tried(reader, specs))
 
 
 def pair_rows(clock: str, pair: Pair) -> list[Row]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fedvitals.profile.whatif.changes.asynchronous import with_buffer
 from fedvitals.profile.whatif.changes.batch import with_batches_of
+from fedvitals.profile.whatif.changes.bf16 import in_bf16
 from fedvitals.profile.whatif.changes.compress import compressed
 from fedvitals.profile.whatif.changes.deadline import rounded_up, with_deadline
 from fedvitals.profile.whatif.changes.drop import without
@@ -16,6 +17,10 @@ from fedvitals.profile.whatif.changes.processes import on_workers
 from fedvitals.profile.whatif.messages import SPARSE
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Declined, Prediction
+from fedvitals.train import precision
+from fedvitals.train.build import build
+from fedvitals.train.job import Job
+from fedvitals.train.models import build_model
 
 
 class Change(NamedTuple):
@@ -85,6 +90,19 @@ def unbound(buffer: int) -> Change:
     return Change(f"async, buffer of {buffer}", lambda model: with_buffer(model, buffer))
 
 
+def bf16() -> Change:
+    """By what a step of the job's model takes here, where it does not pay too."""
+
+    def predict(model: Model) -> Prediction | None:
+        job = Job.from_dict(dict(model.told.config))
+        federation = build(job)
+        rows = max(federation.train_rows, key=len)[: job.train.batch_size]
+        steps = precision.measured(build_model(job, federation), federation.x[rows], federation.y[rows])
+        return in_bf16(model, steps.bf16_s - steps.fp32_s)
+
+    return Change("bf16", predict)
+
+
 def _virtual(network: str, clients: int, chosen: int, **more: Any) -> dict[str, Any]:
     train = {"rounds": 60, "clients_per_round": chosen, "epochs": 2, "batch_size": 16}
     data = {"source": "synthetic", "clients": clients, "partition": "quantity", "rows": 80}
@@ -97,7 +115,7 @@ SLOW = [
     {"kind": "slow-link", "clients": ["5"], "strength": 4.0},
 ]
 SYNCHRONOUS = (drop(), deadline(0.8), deadline(0.9), wait_for(6))
-KEPT = {"observe": {"keep_updates": True}}
+KEPT: dict[str, Any] = {"observe": {"keep_updates": True}}
 CODECS = (codec("fp16"), codec("quantize:8"), codec(SPARSE), codec("quantize:8", down=True))
 VIRTUAL = (
     Case(
@@ -143,16 +161,23 @@ VIRTUAL = (
 
 DIGITS = {"source": "digits", "clients": 20, "partition": "quantity", "sigma": 0.8}
 BIG_TEST = {"source": "synthetic", "clients": 40, "partition": "quantity", "rows": 60, "test_rows": 20_000}
+LAST = range(13, 20)
 WIDE = {"kind": "mlp", "hidden": [1024]}  # 307 kB
 PICTURES = {"source": "fedvitals.bench.rows:pictures", "clients": 400, "partition": "quantity"}
 SENTENCES = {"source": "fedvitals.bench.rows:sentences", "clients": 400, "partition": "quantity"}
 
 
 def _real(
-    data: Mapping[str, Any], rounds: int, chosen: int, executor: str, batch_size: int = 16, **more: Any
+    data: Mapping[str, Any],
+    rounds: int,
+    chosen: int,
+    executor: str,
+    batch_size: int = 16,
+    workers: int = 2,
+    **more: Any,
 ) -> dict[str, Any]:
     train = {"rounds": rounds, "clients_per_round": chosen, "epochs": 2, "batch_size": batch_size}
-    execute = {"executor": executor, "workers": 2 if executor == "processes" else 1}
+    execute = {"executor": executor, "workers": workers if executor == "processes" else 1}
     execute |= {"chunk": 10} if executor == "vectorised" else {}
     return {"name": "whatif", "data": dict(data), "train": train, "execute": execute, **more}
 
@@ -189,7 +214,7 @@ REAL = (
     ),
     Case(
         "wide mlp one by one, slow links",
-        _real(DIGITS, 6, 10, "sequential", model=WIDE, faults=_slow_links(12.0, 3, 7, 11)),
+        _real(DIGITS, 6, 10, "sequential", model=WIDE, faults=_slow_links(12.0, 3, 7, 11), **KEPT),
         (codec("quantize:8"), codec(SPARSE)),
     ),
     Case(
@@ -197,6 +222,12 @@ REAL = (
         _real(DIGITS, 8, 5, "processes", faults=[*_slow_links(3.0, *range(14)), *_slow_links(10.0, *range(14, 20))]),
         (unbound(2), unbound(5)),
     ),
+    Case(
+        "mlp, a process each, some links slow",
+        _real(DIGITS, 8, 6, "processes", workers=6, faults=[*_slow_links(6.0, *range(13)), *_slow_links(30.0, *LAST)]),
+        (unbound(3), deadline(0.7), wait_for(4)),
+    ),
+    Case("wide mlp one by one", _real(DIGITS, 15, 10, "sequential", 32, model=WIDE), (bf16(),)),
     Case(
         "mlp one by one, some silent",
         _real(DIGITS, 5, 10, "sequential", faults=_silent(0.1, *range(6))),

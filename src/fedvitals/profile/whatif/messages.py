@@ -45,8 +45,8 @@ def fold(model: Model, codec: str) -> float | None:
 
 def message_bytes(model: Model, codec: str) -> float | None:
     """Of one update; None where neither a trial nor the model's layers tell."""
-    if codec in model.sent_bytes:
-        return max(model.sent_bytes[codec], 1.0)
+    if codec in model.tried:
+        return max(model.tried[codec].bytes, 1.0)
     values, layers = _values(model), model.profile.communication.layers
     return FORMS[codec].size_bytes(values, len(layers)) if codec in FORMS and values else None
 

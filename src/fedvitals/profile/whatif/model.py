@@ -50,6 +50,13 @@ class RoundTimes(NamedTuple):
     gap_s: float  # between its clients' first start and last end, in which none worked
 
 
+class Tried(NamedTuple):
+    """What a codec makes of an update, on average."""
+
+    bytes: float
+    seconds: float  # of encoding it and decoding it again, here
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """One run. `workers` is how many clients are at work at a time; EVERYBODY: each has a computer of its own."""
@@ -61,10 +68,10 @@ class Model:
     batched: bool  # clients were trained as one: their own times are shares
     rounds: tuple[RoundTimes, ...]
     history: Mapping[str, Sequence[Task]]  # of each client that was asked, by attempt
-    sent_bytes: Mapping[str, float] = field(default_factory=dict)  # by codec: an update of this run, as measured
+    tried: Mapping[str, Tried] = field(default_factory=dict)  # codecs, on updates of this run
 
     @staticmethod
-    def of(profile: Profile, sent_bytes: Mapping[str, float] | None = None) -> Model:
+    def of(profile: Profile, tried: Mapping[str, Tried] | None = None) -> Model:
         timeline, told = profile.timeline, Told.of(profile.run)
         return Model(
             profile=profile,
@@ -74,7 +81,7 @@ class Model:
             batched=bool((timeline.works.client == NOBODY).any()),
             rounds=tuple(_rounds(timeline, told)),
             history=_history(timeline, told),
-            sent_bytes=sent_bytes or {},
+            tried=tried or {},
         )
 
     @property
@@ -144,6 +151,8 @@ def _workers(timeline: Timeline, told: Told) -> int:
     works = timeline.works
     if told.one_machine:
         most = max((len(rows) for rows in _by_round(works)), default=1)
+        if told.own_workers and 1 < most <= told.processes:
+            return EVERYBODY
         return max(min(told.processes, most), 1)
     most, all_at_once = 1, len(works) > 0
     for rows in _by_round(works):

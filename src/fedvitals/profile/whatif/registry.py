@@ -18,7 +18,7 @@ from fedvitals.profile.whatif.changes import (
     first,
     processes,
 )
-from fedvitals.profile.whatif.model import Model
+from fedvitals.profile.whatif.model import Model, Tried
 from fedvitals.profile.whatif.prediction import Declined, Prediction
 
 Kind = Callable[[Model], Iterator[Prediction | Declined]]
@@ -38,12 +38,12 @@ class WhatIf:
     declined: tuple[Declined, ...] = ()
 
 
-def what_if(profile: Profile, least: float = LEAST, sent_bytes: Mapping[str, float] | None = None) -> WhatIf:
-    """Every kind of change, those apart that would save less than this share of the time. `sent_bytes` says what an
-    update of the run comes to, by codec, where somebody has tried."""
+def what_if(profile: Profile, least: float = LEAST, tried: Mapping[str, Tried] | None = None) -> WhatIf:
+    """Every kind of change, those apart that would save less than this share of the time. `tried` says what codecs make
+    of an update of the run, where somebody has tried."""
     if not profile.rounds or not len(profile.timeline.participations) or profile.wall_s <= 0:
         return WhatIf()
-    model = Model.of(profile, sent_bytes)
+    model = Model.of(profile, tried)
     if model.told.text("server.mode") == "async":
         return WhatIf((), (Declined("other settings", asynchronous.KIND, NO_ROUNDS),))
     found = [one for changes in KINDS.values() for one in changes(model)]

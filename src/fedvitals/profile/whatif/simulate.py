@@ -47,7 +47,9 @@ def simulated(model: Model, change: Change) -> Simulated:
         arrived = arrivals(_durations(tasks, change), change.workers or model.workers)
         end = _closed(model, change, tasks, arrived)
         begun = now + waited + one.before_s
-        busy |= {task.client: begun + at for task, at in zip(tasks, arrived, strict=True) if task.client in end.late}
+        if not model.told.own_workers:
+            late = zip(tasks, arrived, strict=True)
+            busy |= {task.client: begun + at for task, at in late if task.client in end.late}
         parts.append(waited + end.at_s)
         updates.append(end.updates)
         now += max(one.until_next_s - one.clients_s, 0.0) + parts[-1]

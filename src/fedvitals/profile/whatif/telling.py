@@ -40,6 +40,13 @@ def told_of(
     )
 
 
+def about_late(model: Model) -> str:
+    """What becomes of clients that a round does not wait for."""
+    if model.told.own_workers:
+        return "who is late is stopped, and starting a worker instead is not counted"
+    return "who is late is not asked again before it is done"
+
+
 def less_by(model: Model, change: Change) -> list[float]:
     """Seconds by which the simulator's rounds are shorter with the change."""
     return difference(model.before, simulated(model, change))

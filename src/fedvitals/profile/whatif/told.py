@@ -43,6 +43,12 @@ class Told:
         return self.is_job and not self.virtual and self.environment.get("executor") in EXECUTORS
 
     @property
+    def own_workers(self) -> bool:
+        """Whether clients of the engine's own machine work in processes, which may be as many as they are. Who is late
+        there is stopped, and free at once."""
+        return self.one_machine and self.environment.get("executor") == "processes"
+
+    @property
     def processes(self) -> int:
         """In which the engine ran them."""
         if self.environment.get("executor") == "sequential":

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from fedvitals.errors import CodecError, FedvitalsError, StoreError
 from fedvitals.profile.communication import Encoded
+from fedvitals.profile.whatif.model import Tried
 from fedvitals.store.protocol import RunReader
 from fedvitals.vocabulary import Blob
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from fedvitals.codecs import Codec
 
 MOST_UPDATES = 32  # evenly taken of all that were kept
 KEEP = "record with observe.keep_updates = true, or FEDVITALS_KEEP_UPDATES=1"
@@ -39,8 +42,8 @@ def encoded(reader: RunReader, specs: Sequence[str]) -> list[Encoded]:
     return found
 
 
-def sent_bytes(reader: RunReader, specs: Sequence[str], most: int = MOST_UPDATES) -> dict[str, float]:
-    """What an update of the run comes to between ends that know its layers, by codec; nothing where none were kept, one
+def tried(reader: RunReader, specs: Sequence[str], most: int = MOST_UPDATES) -> dict[str, Tried]:
+    """What codecs make of an update of the run between ends that know its layers; nothing where none were kept, one
     is damaged, or they came through a codec already."""
     kept = [one for one in reader.blobs() if one.kind == "update"]
     codec = reader.run().config.get("codec")
@@ -49,14 +52,25 @@ def sent_bytes(reader: RunReader, specs: Sequence[str], most: int = MOST_UPDATES
     from fedvitals.codecs import agreed, parse
 
     try:
-        updates = [_tensors(reader, one) for one in kept[:: -(-len(kept) // most)]]
+        found = [_tensors(reader, one) for one in kept[:: -(-len(kept) // most)]]
     except StoreError:
         return {}
-    found = {}
+    updates = [dict(sorted(one.items())) for one in found]  # they are read in any order
+    results = {}
     for spec in specs:
-        with suppress(CodecError):  # values that it does not take
-            found[spec] = sum(len(agreed(parse(spec), one).encode(one)) for one in updates) / len(updates)
-    return found
+        with suppress(CodecError):  # values that it does not take, or layers that are not always there
+            results[spec] = _tried(agreed(parse(spec), updates[0]), updates)
+    return results
+
+
+def _tried(codec: Codec, updates: Sequence[Mapping[str, Tensor]]) -> Tried:
+    from fedvitals.codecs import Memory
+
+    memory = Memory(codec)
+    memory.encode("", updates[0])  # warms up
+    began = time.perf_counter()
+    sizes = [len(memory.encode(str(number), update).data) for number, update in enumerate(updates)]
+    return Tried(sum(sizes) / len(sizes), (time.perf_counter() - began) / len(sizes))
 
 
 def _tensors(reader: RunReader, blob: Blob) -> dict[str, Tensor]:

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     from fedvitals.profile.profile import profile_of
     from fedvitals.profile.whatif.changes.compress import OFFERED
     from fedvitals.profile.whatif.registry import what_if
-    from fedvitals.show.cli.encoding import sent_bytes
+    from fedvitals.show.cli.encoding import tried
     from fedvitals.show.cli.terminal import print_json
     from fedvitals.show.memories import memory_document
     from fedvitals.show.profiles import profile_document
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     with opened(args) as reader:
         profile, memory = profile_of(reader), memory_profile(reader)
         codecs = _encoded(reader, args.codec)
-        known = what_if(profile, sent_bytes=sent_bytes(reader, [codec for codec, _ in OFFERED], MOST_TRIED))
+        known = what_if(profile, tried=tried(reader, [codec for codec, _ in OFFERED], MOST_TRIED))
     if args.json:
         verified = _verified(profile, known, args)
         targets = [reached(profile.timeline, profile.evaluations, target) for target in args.target]

@@ -60,8 +60,7 @@ def _places(model: Model) -> int:
     """How many would be at work at once; 0 where that cannot be made."""
     if model.side_by_side:
         return model.asked
-    on_processes = model.told.one_machine and model.told.environment.get("executor") == "processes"
-    return min(model.workers, model.asked) if on_processes and not model.batched else 0
+    return min(model.workers, model.asked) if model.told.own_workers and not model.batched else 0
 
 
 def _plan(model: Model, places: int, used: int, buffer: int) -> Plan:

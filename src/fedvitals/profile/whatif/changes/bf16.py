@@ -23,19 +23,23 @@ def changes(model: Model) -> Iterator[Prediction | Declined]:
         yield Declined(
             WHAT,
             KIND,
-            "how fast bf16 is depends on the processor, and nothing here has measured it; small models were 1.5 times "
-            "slower in bf16 on a CPU without units for it",
+            "no number format is faster on the virtual clock"
+            if model.told.virtual
+            else "how fast bf16 is depends on the processor, and nothing here has measured it; a job with "
+            'train.precision = "bf16" measures it before it trains, and is refused where it does not pay',
         )
 
 
-def in_bf16(model: Model, factor: float) -> Prediction | None:
-    """With a factor that was measured: how many times as long training takes. None where clients' own times are not
-    known."""
-    if model.batched or factor <= 0:
+def in_bf16(model: Model, more_s: float) -> Prediction | None:
+    """With what a step was measured to take more, or less than 0 where it takes less. None where clients' own times are
+    not known, or are reckoned whatever the format."""
+    if model.batched or model.told.virtual:
         return None
-    train_s = np.nan_to_num(model.timeline.participations.phases_s[:, TRAIN])
-    seconds = model.seconds(more_s=(factor - 1.0) * train_s)
-    assumes = [f"training takes {factor:g} times as long, as was measured", model.draw.assumes]
+    table = model.timeline.participations
+    trained_s = np.nan_to_num(table.phases_s[:, TRAIN])
+    longer_s = np.where(trained_s > 0, np.nan_to_num(table.steps) * more_s, 0.0)
+    seconds = model.seconds(more_s=np.maximum(longer_s, -trained_s))
+    assumes = [f"a step takes {1e3 * more_s:+.3g} ms, as was measured", model.draw.assumes]
     less = less_by(model, Change(seconds=seconds))
-    job = {"train.precision": "bf16"}
-    return told_of(model, KIND, WHAT, less, assumes, job, "the engine trains in fp32 only")
+    # It is known whether it pays: the engine need not find out again.
+    return told_of(model, KIND, WHAT, less, assumes, {"train.precision": "bf16", "execute.measure": False})

@@ -43,7 +43,7 @@ def compressed(model: Model, codec: str, *, down: bool = False) -> Prediction | 
         model,
         KIND,
         f"compress updates{' and steps of the model' if down else ''} {folds:.3g}-fold ({codec})",
-        less_by(model, Change(seconds=model.seconds(more_s=-less_s))),
+        [less - _encoding_s(model, codec) for less in less_by(model, Change(seconds=model.seconds(more_s=-less_s)))],
         _assumes(model, codec, down),
         {"codec.up": codec} | ({"codec.down": codec} if down else {}),
     )
@@ -77,16 +77,25 @@ def _took_s(model: Model, phase: int, rows: Ints) -> Floats:
 def _assumes(model: Model, codec: str, down: bool) -> list[str]:
     known = model.told.device(next(iter(model.history), "")) is not None
     found = [
-        "encoding and decoding take no time, and what the codec leaves out does nothing to learning",
+        "encoding and decoding take as long as on this run's updates"
+        if _encoding_s(model, codec)
+        else "encoding and decoding take no time",
+        "what the codec leaves out does nothing to learning",
         "a transfer's latency stays, the rest of it is in proportion to its bytes"
         if known
         else "a transfer's time is in proportion to its bytes",
         "messages are as large as the codec made of this run's updates"
-        if codec in model.sent_bytes
+        if codec in model.tried
         else "messages are as large as the codec makes them of such layers",
         model.draw.assumes,
     ]
     return found + (["a client takes in the steps that it missed, or the whole model"] if down else [])
+
+
+def _encoding_s(model: Model, codec: str) -> float:
+    """Of a round's messages, where one process does it all, one after the other."""
+    alone = model.told.one_machine and model.workers == 1 and codec in model.tried
+    return model.tried[codec].seconds * model.asked if alone else 0.0
 
 
 def remaining(device: dict[str, float] | None, way: str, before: Floats, after: Floats, folds: float) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Declined, Prediction
 from fedvitals.profile.whatif.simulate import Change, simulated
-from fedvitals.profile.whatif.telling import difference, told_of
+from fedvitals.profile.whatif.telling import about_late, difference, told_of
 
 KIND = "deadline"
 SHARES = (0.8, 0.9, 0.95)  # of the updates that are in time
@@ -47,7 +47,7 @@ def with_deadline(model: Model, deadline_s: float, least_kept: float = 0.0) -> P
     lost = 1.0 - sum(after.updates) / max(sum(was.updates), 1)
     assumes = [
         f"{lost:.0%} of the updates come too late and are not used, and what that does to learning is not predicted",
-        "who is late is not asked again before it is done",
+        about_late(model),
         model.draw.assumes,
     ]
     return told_of(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Declined, Prediction
 from fedvitals.profile.whatif.simulate import Change
-from fedvitals.profile.whatif.telling import less_by, told_of
+from fedvitals.profile.whatif.telling import about_late, less_by, told_of
 
 KIND = "first"
 SHARE = 0.8
@@ -29,7 +29,7 @@ def first(model: Model, wanted: int) -> Prediction | None:
         return None
     assumes = [
         f"{asked - wanted} of {asked} updates a round are not used, and what that does to learning is not predicted",
-        "who is late is not asked again before it is done",
+        about_late(model),
         model.draw.assumes,
     ]
     return told_of(
