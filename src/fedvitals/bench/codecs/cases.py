@@ -83,7 +83,7 @@ PROBLEMS = (
         {"source": "digits", "alpha": 0.5, "min_rows": 4},
         {"kind": "mlp", "hidden": [64]},
         {"lr": 0.2, "epochs": 5, "batch_size": 8},
-        "grid:0.13 | entropy",
+        "grid:0.16 | entropy",
         "grid:0.25 | entropy",
     ),
     Problem(
@@ -101,7 +101,7 @@ PROBLEMS = (
         {"kind": "gru", "hidden": [64]},
         {"lr": 1.0, "epochs": 1, "batch_size": 10},
         "grid:0.1 | entropy",
-        "grid:0.2 | entropy",
+        "grid:0.25 | entropy",
         SHAKESPEARE,
     ),
 )

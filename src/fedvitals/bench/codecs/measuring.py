@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 from fedvitals.bench.codecs import page, wire
 from fedvitals.bench.codecs.cases import LESS, PROBLEMS, SEEDS, Problem, ways
 from fedvitals.bench.codecs.racing import Race, race
+from fedvitals.bench.codecs.results import USUAL, Results
 from fedvitals.bench.faults.problems import FOLDER_VARIABLE
 from fedvitals.bench.table import Row, spread
 from fedvitals.show.cli.terminal import say
@@ -35,39 +38,62 @@ class Raced:
         return 0.0 if reached is None else whole / self.races[way].bytes[reached]
 
 
-def run(quick: bool = False, data: str | None = None, write: str | None = None) -> list[Row]:
-    """Messages of a million values, and trainings; without a folder of data sets only what comes with the package."""
+def run(
+    quick: bool = False,
+    data: str | None = None,
+    write: str | None = None,
+    results: str | None = None,
+    minutes: float = math.inf,
+) -> list[Row]:
+    """Messages of a million values, and trainings; without a folder of data sets only what comes with the package.
+
+    Trainings that are in the file of results are not run again; after so many minutes no more are begun.
+    """
     torch.set_num_threads(1)
     if data is not None:
         os.environ[FOLDER_VARIABLE] = data
     rows = list(wire.rows(2 if quick else 7))
-    raced = list(_raced(quick))
+    until = time.monotonic() + 60 * minutes
+    raced = list(_quick() if quick else _raced(Results(Path(results or USUAL)), until))
     rows += [row for problem in dict.fromkeys(one.problem for one in raced) for row in _judged(problem, raced)]
     if write is not None:
         page.write(Path(write), raced, rows)
     return rows
 
 
-def _raced(quick: bool) -> Iterator[Raced]:
-    for problem in PROBLEMS[:1] if quick else PROBLEMS:
-        if problem.missing:
-            say(f"codecs: without {problem.name}: {problem.missing}")
-            continue
-        for seed in range(1 if quick else SEEDS):
-            yield _one(problem, seed, quick)
-
-
-def _one(problem: Problem, seed: int, quick: bool) -> Raced:
-    job = problem.job(seed)
-    if quick:
-        job = job.replaced({"train.rounds": QUICK})
-    plain, *others = ways(problem)
+def _quick() -> Iterator[Raced]:
+    job = PROBLEMS[0].job(0).replaced({"train.rounds": QUICK})
+    plain, *others = ways(PROBLEMS[0])
     first = race(job, plain)
-    found = Raced(problem.name, first.accuracy[-1] - LESS, {plain.name: first})
-    for way in others:
-        found.races[way.name] = race(job, way, found.target)
-        say(f"codecs: {problem.name}, seed {seed}, {way.name}: {found.fewer(way.name):.0f} times fewer bytes")
-    return found
+    target = first.accuracy[-1] - LESS
+    yield Raced(PROBLEMS[0].name, target, {plain.name: first} | {way.name: race(job, way, target) for way in others})
+
+
+def _raced(results: Results, until: float) -> Iterator[Raced]:
+    """Seeds of which all ways are there."""
+    for seed in range(SEEDS):
+        for problem in PROBLEMS:
+            if problem.missing and seed == 0:
+                say(f"codecs: without {problem.name}: {problem.missing}")
+            found = None if problem.missing else _one(problem, seed, results, until)
+            if found is not None:
+                yield found
+
+
+def _one(problem: Problem, seed: int, results: Results, until: float) -> Raced | None:
+    races: dict[str, Race] = {}
+    target = 0.0
+    for way in ways(problem):
+        known = results.find(problem, seed, way)
+        if known is None:
+            if time.monotonic() >= until:
+                return None
+            known = race(problem.job(seed), way, target)
+            results.keep(problem, seed, way, known)
+            say(f"codecs: {problem.name}, seed {seed}, {way.name}: best accuracy {max(known.accuracy):.4f}")
+        races[way.name] = known
+        target = races[page.PLAIN].accuracy[-1] - LESS
+    return Raced(problem.name, target, races)
 
 
 def _judged(problem: str, raced: Sequence[Raced]) -> Iterator[Row]:

@@ -32,12 +32,14 @@ OPTIONS = ("minutes", "data", "tuning", "results", "redo", "write")  # what only
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bench", metavar="NAME", nargs="?", help="which one; without it, the list of all")
     parser.add_argument("--quick", action="store_true", help="fewer repeats: to see that it works, not to quote")
-    parser.add_argument("--minutes", metavar="N", type=_minutes, help="faults: begin nothing after so many minutes")
+    parser.add_argument(
+        "--minutes", metavar="N", type=_minutes, help="faults, codecs: begin nothing after so many minutes"
+    )
     parser.add_argument(
         "--data", metavar="FOLDER", help="faults, codecs: where the data sets are (default: ../shared/data)"
     )
     parser.add_argument("--tuning", action="store_true", help="faults: only what rules may be developed on")
-    parser.add_argument("--results", metavar="FILE", help="faults: where results are kept (default: in .bench)")
+    parser.add_argument("--results", metavar="FILE", help="faults, codecs: where results are kept (default: in .bench)")
     parser.add_argument("--redo", action="store_true", help="faults: play again what other rules have judged")
     parser.add_argument(
         "--write", metavar="FOLDER", help="faults, async, codecs: make its page and picture in this documentation"
