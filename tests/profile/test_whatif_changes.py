@@ -76,6 +76,32 @@ def test_a_deadline_and_the_first_few_go_on_earlier(tmp_path: Path) -> None:
     assert deadline.with_deadline(model, 1.0) is None, "nobody would be left"
 
 
+def test_with_a_worker_each_the_late_are_stopped(tmp_path: Path) -> None:
+    """The slow client is asked again in the second round, which waits until its deadline; two workers have turns."""
+    told = {"executor": "processes", "cpus_usable": 2}
+    model = model_of(tmp_path, side_by_side(ROUNDS), {**JOB, "execute": {"workers": 3}}, clock="real", **told)
+    found = _made(deadline.with_deadline(model, 5.0))
+    assert found.predicted_s == pytest.approx(17.0 - (8 - 5) - (6 - 5))
+    assert (found.unverified, found.job) == (None, {"server.deadline_s": 5.0})
+    assert _made(first.first(model, 2)).predicted_s == pytest.approx(17.0 - (8 - 3) - (6 - 4))
+    fewer = model_of(tmp_path / "2", side_by_side(ROUNDS), {**JOB, "execute": {"workers": 2}}, clock="real", **told)
+    assert deadline.with_deadline(fewer, 5.0) is None
+
+
+def test_encoding_counts_where_one_process_does_it_all(tmp_path: Path) -> None:
+    """Two clients a round, 0.1 s for each message of theirs."""
+    rounds = [{"a": 2.0, "b": 3.0}] * 2
+    records, end = one_by_one(rounds)
+    told = [
+        one._replace(train_s=0.5, upload_s=1.0, wire_bytes_up=400) if isinstance(one, Participation) else one
+        for one in records
+    ]
+    model = model_of(tmp_path, (told, end), JOB, clock="real", executor="sequential")
+    tried = replace(model, tried={"fp16": Tried(200.0, 0.1)})
+    without, counted = (_made(compress.compressed(one, "fp16")).predicted_s for one in (model, tried))
+    assert counted - without == pytest.approx(2 * 2 * 0.1)
+
+
 def test_what_cannot_be_stopped_is_not_predicted(tmp_path: Path) -> None:
     """Clients that follow each other have no slowest to wait for."""
     model = model_of(tmp_path, one_by_one(ROUNDS))
