@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedvitals.capture.nothing import NoRound, NoRun
 from fedvitals.capture.rounds import RoundSession
-from fedvitals.codecs import parse
-from fedvitals.errors import TrainingError
+from fedvitals.codecs import Codec, parse
+from fedvitals.errors import CodecError, JobError, TrainingError
 from fedvitals.faults.fault import DataFault, Owner
 from fedvitals.faults.injector import Injector
 from fedvitals.faults.registry import make as make_fault
@@ -38,6 +38,7 @@ from fedvitals.train.federation import Federation
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.hooks import NoHook, RoundHook, RoundUpdates
 from fedvitals.train.job import Job
+from fedvitals.train.keys import shown
 from fedvitals.train.models import build_model
 from fedvitals.train.network import Network, network_of
 from fedvitals.train.progress import NoProgress, Progress
@@ -111,8 +112,8 @@ class Training:
     @staticmethod
     def prepare(job: Job, *, full_steps: bool = False) -> Training:
         """Load, deal, build and check: whatever is wrong with a job shows here, before anything is written."""
-        up, down = parse(job.codec.up), parse(job.codec.down)
-        adaptive = Adaptive(up, job.server.deadline_s) if job.codec.adapt else None
+        up, down = _codec("codec.up", job.codec.up), _codec("codec.down", job.codec.down)
+        adaptive = _adaptive(job, up) if job.codec.adapt else None
         aggregator = make(job.server.aggregator, job.server.lr)
         federation = build(job)
         model = FlatModel(build_model(job, federation))
@@ -315,6 +316,20 @@ class Training:
             late=counts["late"],
             model=self.model.released(),
         )
+
+
+def _codec(key: str, spec: str) -> Codec:
+    try:
+        return parse(spec)
+    except CodecError as error:
+        raise JobError(f"{key} = {shown(spec)}: {error}") from error
+
+
+def _adaptive(job: Job, up: Codec) -> Adaptive:
+    try:
+        return Adaptive(up, job.server.deadline_s)
+    except CodecError as error:
+        raise JobError(f"codec.adapt = true with codec.up = {shown(job.codec.up)}: {error}") from error
 
 
 def _checked(number: int, kept: object, offered: RoundUpdates) -> RoundUpdates:
