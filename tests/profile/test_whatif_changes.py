@@ -84,6 +84,8 @@ def test_with_a_worker_each_the_late_are_stopped(tmp_path: Path) -> None:
     assert found.predicted_s == pytest.approx(17.0 - (8 - 5) - (6 - 5))
     assert (found.unverified, found.job) == (None, {"server.deadline_s": 5.0})
     assert _made(first.first(model, 2)).predicted_s == pytest.approx(17.0 - (8 - 3) - (6 - 4))
+    slower = replace(model, told=replace(model.told, environment={**model.told.environment, "worker_start_s": 0.1}))
+    assert _made(deadline.with_deadline(slower, 5.0)).predicted_s == pytest.approx(found.predicted_s + 2 * 0.2)
     fewer = model_of(tmp_path / "2", side_by_side(ROUNDS), {**JOB, "execute": {"workers": 2}}, clock="real", **told)
     assert deadline.with_deadline(fewer, 5.0) is None
 

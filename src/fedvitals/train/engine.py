@@ -41,6 +41,7 @@ from fedvitals.train.job import Job
 from fedvitals.train.keys import shown
 from fedvitals.train.models import build_model
 from fedvitals.train.network import Network, network_of
+from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.progress import NoProgress, Progress
 from fedvitals.train.pruning import Pruning
 from fedvitals.train.reckoning import Reckoner
@@ -155,6 +156,8 @@ class Training:
             "clock": self.job.execute.clock,
             "server_lr": self.job.server.lr or own_rate(self.job.server.aggregator),
         }
+        if isinstance(self.executor, PoolExecutor):
+            extra["worker_start_s"] = round(self.executor.start_s, 4)
         if self.job.execute.clock == "virtual":
             extra["network"] = self.network.described()
         elif any(fault.kind == "slow-link" for fault in self.job.faults):

@@ -56,8 +56,10 @@ class PoolExecutor:
         self._shared = Shared(_memory(self.workers, size), _memory(most, size))
         self._workers: list[Worker] = []
         self._handed: dict[Connection, tuple[Worker, LocalWork, int, int]] = {}  # with the row that is theirs
+        began = time.perf_counter()
         for _ in range(self.workers):
             self._start()
+        self.start_s = (time.perf_counter() - began) / self.workers  # of one of them
 
     def run(
         self, works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor]

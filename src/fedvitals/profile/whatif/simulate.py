@@ -50,7 +50,7 @@ def simulated(model: Model, change: Change) -> Simulated:
         if not model.told.own_workers:
             late = zip(tasks, arrived, strict=True)
             busy |= {task.client: begun + at for task, at in late if task.client in end.late}
-        parts.append(waited + end.at_s)
+        parts.append(waited + end.at_s + model.told.replacing_s * len(end.late))
         updates.append(end.updates)
         now += max(one.until_next_s - one.clients_s, 0.0) + parts[-1]
     return Simulated(tuple(parts), tuple(updates))

@@ -43,7 +43,7 @@ def told_of(
 def about_late(model: Model) -> str:
     """What becomes of clients that a round does not wait for."""
     if model.told.own_workers:
-        return "who is late is stopped, and starting a worker instead is not counted"
+        return "who is late is stopped, and another worker started"
     return "who is late is not asked again before it is done"
 
 

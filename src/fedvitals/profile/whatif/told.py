@@ -49,6 +49,13 @@ class Told:
         return self.one_machine and self.environment.get("executor") == "processes"
 
     @property
+    def replacing_s(self) -> float:
+        """Seconds for which the server is held up by one who is late and stopped: taking a process apart takes about as
+        long as making it does."""
+        known = self.environment.get("worker_start_s")
+        return 2.0 * known if self.own_workers and type(known) is float and 0.0 < known < math.inf else 0.0
+
+    @property
     def processes(self) -> int:
         """In which the engine ran them."""
         if self.environment.get("executor") == "sequential":
