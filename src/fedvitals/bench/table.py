@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +22,23 @@ class Row:
     goal: float | None = None
     at_least: bool = True  # False: the goal is a most
 
+    def document(self) -> dict[str, Any]:
+        """For programs."""
+        keys = ("case", "measure", "value", "low", "high", "unit", "goal")
+        return {key: getattr(self, key) for key in keys}
+
     @property
     def met(self) -> bool | None:
         """Whether the goal is reached; None without one."""
         if self.goal is None:
             return None
         return self.value >= self.goal if self.at_least else self.value <= self.goal
+
+
+def document(bench: str, rows: Sequence[Row]) -> str:
+    """The rows of a bench as a file for programs."""
+    said = {"schema_version": 1, "bench": bench, "rows": [row.document() for row in rows]}
+    return json.dumps(said, indent=1) + "\n"
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:

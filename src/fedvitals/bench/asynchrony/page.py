@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from fedvitals.bench.asynchrony.cases import FEDASYNC, FEDBUFF, OORT, PISCES, RANDOM
 from fedvitals.bench.asynchrony.measuring import SHARE, Compared
-from fedvitals.bench.table import Row
+from fedvitals.bench.table import Row, document
 from fedvitals.show.lines import Line, line_chart
 from fedvitals.show.markdown import table
 
@@ -53,10 +52,7 @@ def write(folder: Path, found: Sequence[Compared], rows: Sequence[Row]) -> list[
     picture, data = page.parent / PICTURE, page.parent / ROWS
     page.write_text(text(found, rows), encoding="utf-8")
     picture.write_text(drawn(found), encoding="utf-8")
-    kept = ("case", "measure", "value", "low", "high", "unit", "goal")
-    said = [{key: getattr(row, key) for key in kept} for row in rows]
-    document = {"schema_version": 1, "bench": "async", "rows": said}
-    data.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    data.write_text(document("async", rows), encoding="utf-8")
     return [page, picture, data]
 
 

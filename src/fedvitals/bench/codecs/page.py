@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedvitals.bench.codecs.cases import LESS, LONGEST, PROBLEMS, ROUNDS
-from fedvitals.bench.table import Row
+from fedvitals.bench.table import Row, document
 from fedvitals.show.lines import Line, line_chart
 from fedvitals.show.markdown import table
 
@@ -46,11 +45,7 @@ def write(folder: Path, raced: Sequence[Raced], rows: Sequence[Row]) -> list[Pat
         pictures.append(page.parent / PICTURE.format(problem=problem))
         pictures[-1].write_text(drawn(problem, raced), encoding="utf-8")
     data = page.parent / ROWS
-    kept = ("case", "measure", "value", "low", "high", "unit", "goal")
-    said = [{key: getattr(row, key) for key in kept} for row in rows]
-    data.write_text(
-        json.dumps({"schema_version": 1, "bench": "codecs", "rows": said}, indent=1) + "\n", encoding="utf-8"
-    )
+    data.write_text(document("codecs", rows), encoding="utf-8")
     return [page, *pictures, data]
 
 

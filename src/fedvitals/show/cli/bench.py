@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedvitals.errors import FedvitalsError, nearest
 from fedvitals.show.cli.options import add_json
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         say(f"{args.bench}: measuring; this machine should be idle ...")
     rows = _measured(args.bench, args)
     if args.json:
-        print_json({"bench": args.bench, "rows": [row_document(row) for row in rows]})
+        print_json({"bench": args.bench, "rows": [row.document() for row in rows]})
     else:
         print_table(rows_table(rows), most=None)
     return 0
@@ -125,11 +125,6 @@ def list_table(known: dict[str, str]) -> Table:
     from fedvitals.show.tables import Table
 
     return Table("", ("bench", "what it measures"), tuple(known.items()), frozenset({"bench", "what it measures"}))
-
-
-def row_document(row: Row) -> dict[str, Any]:
-    keys = ("case", "measure", "value", "low", "high", "unit", "goal")
-    return {key: getattr(row, key) for key in keys}
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
