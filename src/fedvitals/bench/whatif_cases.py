@@ -228,7 +228,7 @@ REAL = (
     Case(
         "mlp, a process each, some links slow",
         _real(DIGITS, 8, 6, "processes", workers=6, faults=[*_slow_links(6.0, *range(13)), *_slow_links(30.0, *LAST)]),
-        (unbound(3), deadline(0.6), wait_for(4)),
+        (unbound(3), deadline(0.5), wait_for(4)),
     ),
     Case("wide mlp one by one", _real(DIGITS, 15, 10, "sequential", 32, model=WIDE), (bf16(),)),
     Case(
