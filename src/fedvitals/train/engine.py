@@ -15,15 +15,13 @@ from torch import Tensor
 
 from fedvitals.capture.nothing import NoRound, NoRun
 from fedvitals.capture.rounds import RoundSession
-from fedvitals.codecs import Codec, parse
-from fedvitals.errors import CodecError, JobError, TrainingError
+from fedvitals.errors import TrainingError
 from fedvitals.faults.fault import DataFault, Owner
 from fedvitals.faults.injector import Injector
 from fedvitals.faults.registry import make as make_fault
 from fedvitals.faults.work import LocalWork
 from fedvitals.run import Run, start
 from fedvitals.settings import Settings, resolve
-from fedvitals.train.adaptive import Adaptive
 from fedvitals.train.aggregate import make, own_rate
 from fedvitals.train.attendance import LOOK_AGAIN_S, MOST_LOOKS, Attendance
 from fedvitals.train.build import build
@@ -31,14 +29,13 @@ from fedvitals.train.clock import RealClock, VirtualClock
 from fedvitals.train.collect import Collector
 from fedvitals.train.device import NOMINAL
 from fedvitals.train.device_files import described
-from fedvitals.train.downlink import Downlink
 from fedvitals.train.evaluate import evaluate, evaluate_groups
 from fedvitals.train.executors import Parts, pick
 from fedvitals.train.federation import Federation
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.hooks import NoHook, RoundHook, RoundUpdates
 from fedvitals.train.job import Job
-from fedvitals.train.keys import shown
+from fedvitals.train.links import Links
 from fedvitals.train.models import build_model
 from fedvitals.train.network import Network, network_of
 from fedvitals.train.pool import PoolExecutor
@@ -53,7 +50,6 @@ from fedvitals.train.server import Server
 from fedvitals.train.target import Target
 from fedvitals.train.threads import one_thread
 from fedvitals.train.trained import Executor
-from fedvitals.train.uplink import Uplink
 
 log = logging.getLogger("fedvitals")
 
@@ -113,8 +109,7 @@ class Training:
     @staticmethod
     def prepare(job: Job, *, full_steps: bool = False) -> Training:
         """Load, deal, build and check: whatever is wrong with a job shows here, before anything is written."""
-        up, down = _codec("codec.up", job.codec.up), _codec("codec.down", job.codec.down)
-        adaptive = _adaptive(job, up) if job.codec.adapt else None
+        links = Links(job)
         aggregator = make(job.server.aggregator, job.server.lr)
         federation = build(job)
         model = FlatModel(build_model(job, federation))
@@ -126,7 +121,7 @@ class Training:
         network = network_of(job.network.profile, federation.clients, job.seed)
         attendance = Attendance(network, job.train.exclude)
         clock = VirtualClock() if job.execute.clock == "virtual" else RealClock()
-        server = Server(model, aggregator, Uplink(up, model, adaptive), Downlink(down, model), Pruning.of(job, model))
+        server = Server(model, aggregator, *links.of(model), Pruning.of(job, model))
         picked = pick(Parts(job, federation, build_model(job, federation), full_steps))  # last: it may fork
         return Training(
             job, federation, model, picked.executor, picked.why, injector, server, clock, network, attendance
@@ -319,20 +314,6 @@ class Training:
             late=counts["late"],
             model=self.model.released(),
         )
-
-
-def _codec(key: str, spec: str) -> Codec:
-    try:
-        return parse(spec)
-    except CodecError as error:
-        raise JobError(f"{key} = {shown(spec)}: {error}") from error
-
-
-def _adaptive(job: Job, up: Codec) -> Adaptive:
-    try:
-        return Adaptive(up, job.server.deadline_s)
-    except CodecError as error:
-        raise JobError(f"codec.adapt = true with codec.up = {shown(job.codec.up)}: {error}") from error
 
 
 def _checked(number: int, kept: object, offered: RoundUpdates) -> RoundUpdates:
