@@ -82,6 +82,11 @@ def deadline(share: float) -> Change:
     return Change(f"deadline for {share:.0%}", _deadline(share))
 
 
+def deadline_at(seconds: float) -> Change:
+    """Between quick clients and slow ones, where a share would fall among either."""
+    return Change(f"deadline of {seconds:g} s", lambda model: with_deadline(model, seconds))
+
+
 def codec(spec: str, *, down: bool = False) -> Change:
     name = f"{spec} {'both ways' if down else 'up'}"
     return Change(name, lambda model: compressed(model, spec, down=down), spec)
@@ -228,7 +233,7 @@ REAL = (
     Case(
         "mlp, a process each, some links slow",
         _real(DIGITS, 8, 6, "processes", workers=6, faults=[*_slow_links(6.0, *range(13)), *_slow_links(30.0, *LAST)]),
-        (unbound(3), deadline(0.5), wait_for(4)),
+        (unbound(3), deadline_at(0.4), wait_for(4)),
     ),
     Case("wide mlp one by one", _real(DIGITS, 15, 10, "sequential", 32, model=WIDE), (bf16(),)),
     Case(
