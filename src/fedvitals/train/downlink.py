@@ -16,6 +16,7 @@ from fedvitals.errors import CodecError, TrainingError
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.pruning import live_bits, live_codec, live_layers, live_values
 
+MOST_WAYS = 256  # kept: each is as large as the model
 SERVER = "server"  # whose remains a lossy codec with feedback leaves
 
 
@@ -30,9 +31,10 @@ class Downlink:
         self._memory = Memory(agreed(codec, self._of_the_model()))
         self._codec = self._memory.codec  # for what is left of the model
         self._whole = self._newcomers_bytes()
-        self._messages: list[bytes] = []  # of all steps
-        self._codecs: list[Codec] = []  # that wrote them
+        self._sizes: list[int] = []  # of all steps' messages
         self._sums = is_additive(codec)
+        self._way = torch.zeros_like(model.weights)  # the sum of all steps, where such a sum is a message
+        self._ways: dict[int, Tensor] = {0: self._way}  # the same until versions that somebody has
         self._owed: dict[tuple[int, int], int] = {}  # bytes from one version to another, where they were asked for
         self._seen: dict[str, int] = {}  # the version that a client has
         self._whole_from = 0  # no steps lead on from versions before this one
@@ -44,11 +46,13 @@ class Downlink:
         try:
             sent = self._memory.encode(SERVER, self._model.named(step) | self._model.integers, self._codec)
         except CodecError as error:
-            number = len(self._messages)
+            number = len(self._sizes)
             raise TrainingError(f"step {number} of the global model cannot be sent (codec.down): {error}") from error
-        self._messages.append(sent.data)
-        self._codecs.append(self._codec)
-        return self._model.from_named(sent.arrived)
+        self._sizes.append(len(sent.data))
+        arrived = self._model.from_named(sent.arrived)
+        if self._sums:
+            self._way = self._way + arrived
+        return arrived
 
     def prune(self, live: Tensor) -> None:
         """Only these values, bool [size], are left of the model and of the steps to come. Who follows the steps has the
@@ -69,13 +73,13 @@ class Downlink:
     def rolled_back(self) -> None:
         """The last step is taken back: whoever comes next needs the whole model."""
         self._memory.forget(SERVER)
-        self._whole_from = len(self._messages)
+        self._whole_from = len(self._sizes)
 
     def owed(self, client: str) -> int:
         """Bytes that a client would have to take in now."""
         if self._plain:
             return self._whole
-        here, there = self._seen.get(client, 0), len(self._messages)
+        here, there = self._seen.get(client, 0), len(self._sizes)
         if (here, there) not in self._owed:
             self._owed[here, there] = self._between(here, there)
         return self._owed[here, there]
@@ -83,18 +87,26 @@ class Downlink:
     def sent(self, client: str) -> int:
         """A client takes in the model of now: the bytes that this took."""
         size = self.owed(client)
-        self._seen[client] = len(self._messages)
+        self._seen[client] = len(self._sizes)
         self.bytes += size
+        if self._sums:
+            self._remember(self._seen[client])
         return size
+
+    def _remember(self, version: int) -> None:
+        """How far it is to a version, as long as somebody has it; of very many, those that were left last."""
+        if version in self._ways:
+            return
+        held = {0, version, *self._seen.values()}
+        kept = sorted(one for one in self._ways if one in held)[-MOST_WAYS:]
+        self._ways = {one: self._ways[one] for one in kept} | {version: self._way}
 
     def _between(self, here: int, there: int) -> int:
         """The least that leads from one version to another."""
         if here < self._whole_from:
             return self._whole
-        missed = self._messages[here:there]
-        ways = [self._whole, sum(len(message) for message in missed)]
-        if self._sums and len(missed) > 1:
-            arrived = [codec.decode(data) for codec, data in zip(self._codecs[here:there], missed, strict=True)]
-            total = {name: torch.stack([one[name] for one in arrived]).sum(0) for name in arrived[0]}
-            ways.append(len(self._codec.encode(total)))
+        ways = [self._whole, sum(self._sizes[here:there])]
+        if self._sums and here in self._ways and there - here > 1:
+            between = self._model.named(self._way - self._ways[here]) | self._model.integers
+            ways.append(len(self._codec.encode(between)))
         return min(ways)
