@@ -70,24 +70,25 @@ def _quick() -> Iterator[Raced]:
 
 
 def _raced(results: Results, until: float) -> Iterator[Raced]:
-    """Seeds of which all ways are there."""
-    for seed in range(SEEDS):
-        for problem in PROBLEMS:
-            if problem.missing and seed == 0:
-                say(f"codecs: without {problem.name}: {problem.missing}")
-            found = None if problem.missing else _one(problem, seed, results, until)
-            if found is not None:
-                yield found
+    """What matters most for all seeds first; then seeds of which two ways at least are there."""
+    there = [problem for problem in PROBLEMS if not problem.missing]
+    for problem in PROBLEMS:
+        if problem.missing:
+            say(f"codecs: without {problem.name}: {problem.missing}")
+    for many in range(2, 1 + len(ways(PROBLEMS[0]))):
+        found = [_one(problem, seed, results, until, many) for problem in there for seed in range(SEEDS)]
+    yield from (one for one in found if len(one.races) > 1)
 
 
-def _one(problem: Problem, seed: int, results: Results, until: float) -> Raced | None:
+def _one(problem: Problem, seed: int, results: Results, until: float, many: int) -> Raced:
+    """So many of the ways, as far as there is time for them."""
     races: dict[str, Race] = {}
     target = 0.0
-    for way in ways(problem):
+    for way in ways(problem)[:many]:
         known = results.find(problem, seed, way)
         if known is None:
             if time.monotonic() >= until:
-                return None
+                break
             known = race(problem.job(seed), way, target)
             results.keep(problem, seed, way, known)
             say(f"codecs: {problem.name}, seed {seed}, {way.name}: best accuracy {max(known.accuracy):.4f}")
@@ -97,9 +98,10 @@ def _one(problem: Problem, seed: int, results: Results, until: float) -> Raced |
 
 
 def _judged(problem: str, raced: Sequence[Raced]) -> Iterator[Row]:
-    own = [one for one in raced if one.problem == problem]
-    yield Row(problem, "accuracy to reach", *spread([one.target for one in own]), "")
-    for way in own[0].races:
+    every = [one for one in raced if one.problem == problem]
+    yield Row(problem, "accuracy to reach", *spread([one.target for one in every]), "")
+    for way in every[0].races:
+        own = [one for one in every if way in one.races]
         case = f"{problem}, {way}"
         best = [max(one.races[way].accuracy) for one in own]
         yield Row(case, "best accuracy", *spread(best), "")

@@ -79,7 +79,7 @@ def _cell(row: Row | None) -> str:
     if row is None:
         return ""
     digits = 3 if row.value < 2 and "seeds" not in row.measure else 0
-    value = f"{row.value:.{digits}f}"
+    value = f"{row.value:.{digits}f}" + (f" {row.unit}" if row.unit.startswith("of ") else "")
     return value if row.low == row.high else f"{value} ({row.low:.{digits}f} .. {row.high:.{digits}f})"
 
 
@@ -100,7 +100,8 @@ def drawn(problem: str, raced: Sequence[Raced]) -> str:
     places = np.linspace(np.log10(max(least, 1.0)), np.log10(max(most, 10.0)), PLACES)
     lines = {}
     for way in own[0].races:
-        curves = np.stack([_at(one.races[way].bytes, one.races[way].accuracy, places) for one in own])
+        races = [one.races[way] for one in own if way in one.races]
+        curves = np.stack([_at(race.bytes, race.accuracy, places) for race in races])
         seen = np.isfinite(curves).all(0)
         low, middle, high = (np.where(seen, line, np.nan) for line in np.percentile(curves, (10, 50, 90), axis=0))
         lines[way] = Line(middle.tolist(), low.tolist(), high.tolist())

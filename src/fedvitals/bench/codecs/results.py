@@ -30,6 +30,7 @@ class Results:
         return self._races.get(_key(problem, seed, way))
 
     def keep(self, problem: Problem, seed: int, way: Way, race: Race) -> None:
+        self._races[_key(problem, seed, way)] = race
         said = {"of": _key(problem, seed, way), **asdict(race)}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
