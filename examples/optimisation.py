@@ -61,7 +61,7 @@ def sent(
 def federation(way: str, memory: Memory) -> tuple[float, int]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, CLASSES))
-    data, (x_test, y_test) = [rows(ROWS, seed) for seed in range(CLIENTS)], rows(500, CLIENTS)
+    data, (x_test, y_test) = [rows(ROWS, seed) for seed in range(CLIENTS)], rows(5000, CLIENTS)
     uploaded, accuracy = 0, 0.0
     with fedvitals.start(way) as run:  # added
         for r in range(ROUNDS):

@@ -100,8 +100,8 @@ PROBLEMS = (
         {"source": f"{__name__}:shakespeare", "partition": "natural"},
         {"kind": "gru", "hidden": [64]},
         {"lr": 1.0, "epochs": 1, "batch_size": 10},
-        "grid:0.1 | entropy",
-        "grid:0.25 | entropy",
+        "grid:0.07 | entropy",
+        "grid:0.12 | entropy",
         SHAKESPEARE,
     ),
 )
