@@ -40,10 +40,16 @@ class _Frame(NamedTuple):
 
 
 def line_chart(
-    title: str, places: Sequence[float], lines: Mapping[str, Line], across: str, up: str, mark: float | None = None
+    title: str,
+    places: Sequence[float],
+    lines: Mapping[str, Line],
+    across: str,
+    up: str,
+    mark: float | None = None,
+    said: Mapping[float, str] | None = None,
 ) -> str:
     """An SVG. `places` begin at or above 0 and grow; `across` and `up` say what the axes are; `mark` is a value that
-    all lines are held to."""
+    all lines are held to; `said` has words for some places, instead of numbers at even ones."""
     known = [value for line in lines.values() for value in (*line.values, *line.highs) if math.isfinite(value)]
     frame = _Frame(places, max([*known, mark or 0.0], default=1.0) * 1.05)
     parts = [
@@ -52,7 +58,7 @@ def line_chart(
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="12" y="20" font-size="14" font-weight="600">{escape(title)}</text>',
         *_legend(list(lines)),
-        *_axes(frame, across, up),
+        *_axes(frame, across, up, said or _even(frame)),
     ]
     if mark is not None:
         y = f"{frame.y(mark):.1f}"
@@ -83,14 +89,21 @@ def _legend(names: Sequence[str]) -> Iterator[str]:
         x += 40 + 6.6 * len(name)
 
 
-def _axes(frame: _Frame, across: str, up: str) -> Iterator[str]:
+def _even(frame: _Frame) -> dict[float, str]:
+    places = [frame.places[-1] * tick / TICKS for tick in range(TICKS + 1)]
+    return {place: f"{place:.3g}" for place in places}
+
+
+def _axes(frame: _Frame, across: str, up: str, said: Mapping[float, str]) -> Iterator[str]:
     base = HEIGHT - BOTTOM
+    for place, words in said.items():
+        x = f"{frame.x(place):.1f}"
+        yield f'<text x="{x}" y="{base + 16}" text-anchor="middle" fill="#555555">{escape(words)}</text>'
     for tick in range(TICKS + 1):
-        value, place = frame.most * tick / TICKS, frame.places[-1] * tick / TICKS
-        x, y = frame.x(place), frame.y(value)
+        value = frame.most * tick / TICKS
+        y = frame.y(value)
         yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#eeeeee"/>'
         yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555555">{value:.2g}</text>'
-        yield f'<text x="{x:.1f}" y="{base + 16}" text-anchor="middle" fill="#555555">{place:.3g}</text>'
     middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
     yield f'<text x="{middle:.0f}" y="{HEIGHT - 8}" text-anchor="middle" fill="#555555">{escape(across)}</text>'
     yield f'<text x="{LEFT}" y="{TOP - 6}" fill="#555555">{escape(up)}</text>'

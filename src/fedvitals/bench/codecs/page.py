@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from fedvitals.bench.codecs.cases import LESS, LONGEST, PROBLEMS, ROUNDS
 from fedvitals.bench.table import Row, document
 from fedvitals.show.lines import Line, line_chart
 from fedvitals.show.markdown import table
+from fedvitals.show.words import size
 
 if TYPE_CHECKING:
     from fedvitals.bench.codecs.measuring import Raced
@@ -115,8 +117,10 @@ def drawn(problem: str, raced: Sequence[Raced]) -> str:
         lines[way] = Line(middle.tolist(), low.tolist(), high.tolist())
     target = float(np.median([one.target for one in own]))
     shifted = (places - places[0]).tolist()
-    across = f"bytes sent so far, both ways: 10 to the power of {places[0]:.1f} and so much"
-    return line_chart(f"Accuracy by bytes: {problem}", shifted, lines, across, "accuracy", target)
+    tens = range(math.ceil(places[0]), math.floor(places[-1]) + 1)
+    said = {ten - float(places[0]): size(10.0**ten) for ten in tens}
+    across = "bytes sent so far, both ways"
+    return line_chart(f"Accuracy by bytes: {problem}", shifted, lines, across, "accuracy", target, said)
 
 
 def _at(sizes: Sequence[float], accuracy: Sequence[float], places: np.ndarray) -> np.ndarray:
