@@ -2,7 +2,7 @@
 
 Symbols are coded by how often they come, which is sent along in six bits a symbol where that pays. Gaps between
 positions are expected to fall off geometrically, which needs no table at all: positions that are chosen evenly take
-their entropy (F. Sattler et al., Sparse Ternary Compression, 2019, uses Golomb codes, which take 2% more).
+their entropy (F. Sattler et al., Sparse Ternary Compression, 2019, has Golomb codes for them).
 Only sums, products and square roots of whole numbers go into the probabilities: both ends compute the same bits.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -257,9 +256,8 @@ def _jumps(count: int, among: int) -> tuple[int, Shares]:
     return low_bits, shares
 
 
-def _model(shares: Shares | Sequence[float]) -> Any:
-    total = math.fsum(shares)
-    return _coder().model.Categorical(np.asarray(shares) / total, perfect=False)
+def _model(shares: Shares) -> Any:
+    return _coder().model.Categorical(shares / math.fsum(shares), perfect=False)
 
 
 def _coder() -> Any:

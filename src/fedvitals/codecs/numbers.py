@@ -43,7 +43,10 @@ def floats_of(name: str, tensor: Tensor) -> Floats:
     if dense.dtype is torch.float64:
         return dense.numpy()
     values: Floats = dense.float().numpy()
-    return values if _safe(values) else values.astype(np.float64)
+    if _safe(values):
+        return values
+    with np.errstate(invalid="ignore"):  # NaNs from strangers: whoever reads them refuses them
+        return values.astype(np.float64)
 
 
 def shaped(layer: Layer, values: Floats) -> Tensor:

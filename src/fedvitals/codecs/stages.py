@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 from fedvitals.codecs.frame import Layer
 from fedvitals.codecs.numbers import Floats
@@ -25,7 +25,6 @@ class Kept(NamedTuple):
     seed: int = 0  # that the places follow from, where they do
 
 
-@runtime_checkable
 class Reduction(Protocol):
     """Fewer values. `places` are a layer's positions, as `Kept.where`."""
 
@@ -48,7 +47,6 @@ class Reduction(Protocol):
         """The most that any value moves, where what travels is `rounded` off by at most so much."""
 
 
-@runtime_checkable
 class Rounding(Protocol):
     """Fewer bits a value."""
 
@@ -60,7 +58,6 @@ class Rounding(Protocol):
         """The most that any value of each layer moves."""
 
 
-@runtime_checkable
 class Packing(Protocol):
     """Which bytes stand for symbols and positions."""
 
@@ -69,7 +66,6 @@ class Packing(Protocol):
     def source(self, data: memoryview) -> Source: ...
 
 
-@runtime_checkable
 class Squeezing(Protocol):
     """Bytes to fewer bytes, whatever they say."""
 
@@ -97,13 +93,13 @@ class Stage:
 
 
 class Whole:
-    """The reduction that keeps everything."""
+    """The reduction that keeps everything, so there are no places to tell."""
 
     def reduce(self, layers: Sequence[Layer], arrays: Sequence[Floats]) -> list[Kept]:
         return [Kept(array) for array in arrays]
 
     def write(self, sink: Sink, layers: Sequence[Layer], kept: Sequence[Kept]) -> None:
-        pass
+        """Nothing: `read` knows without."""
 
     def read(self, source: Source, layers: Sequence[Layer]) -> list[Positions | None]:
         return [None] * len(layers)

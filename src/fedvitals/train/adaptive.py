@@ -26,8 +26,8 @@ class Adaptive:
     def share(self, client: str) -> float:
         return self._shares.get(client, self._usual)
 
-    def heard(self, client: str, size: int, phases_s: Mapping[str, float]) -> None:
-        """A message of `size` bytes took its upload; everything before it takes the same again."""
+    def heard(self, client: str, phases_s: Mapping[str, float]) -> None:
+        """Its message took its upload; everything before that takes the same again."""
         upload_s = max(phases_s.get("upload", 0.0), QUICKEST_S)
         left_s = max(SPARE * self._deadline_s - (sum(phases_s.values()) - upload_s), 0.0)
         share = self.share(client) * left_s / upload_s

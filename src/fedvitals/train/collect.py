@@ -18,6 +18,7 @@ from fedvitals.train.arrivals import Arrival, Lost
 from fedvitals.train.closing import closed
 from fedvitals.train.hooks import RoundUpdates
 from fedvitals.train.local import unanswered
+from fedvitals.train.participations import record, record_lost
 from fedvitals.train.pool import LATE, PoolExecutor
 from fedvitals.train.reckoning import Broke, Reckoned
 from fedvitals.train.remarks import remarks
@@ -163,18 +164,9 @@ class Collector:
         failed, broke = lost.failed, lost.reckoned.broke
         self.reports[failed.work.client] = nothing_came(failed, lost.reckoned.total_s)
         dropped = failed.kind == "timeout" or (broke is not None and broke.outcome == Outcome.DROPPED)
-        self._rnd.failed(
-            failed.work.name,
-            stage=failed.stage,
-            kind=failed.kind,
-            message=failed.message,
-            traceback=failed.traceback,
-            attempt=failed.work.attempt,
-            executor=self._training.executor.name,
-            outcome=Outcome.DROPPED if dropped else Outcome.FAILED,
-            wire_bytes_down=lost.down,
-            **self._times.of_failed(failed, lost.reckoned),
-        )
+        outcome = Outcome.DROPPED if dropped else Outcome.FAILED
+        times = self._times.of_failed(failed, lost.reckoned)
+        record_lost(self._training, self._rnd, failed, outcome, down=lost.down, columns=times)
 
     def _take(self, trained: Trained) -> None:
         """Clients that finished: those whose fault needs the others wait, the rest go on."""
@@ -235,8 +227,8 @@ class Collector:
                 return
         down = [server.downlink.sent(work.name) for work in trained.works]
         reckoned = self._times.finished(trained, received.sizes, down)
-        for work, size, one in zip(trained.works, received.sizes, reckoned, strict=False):
-            server.uplink.heard(work.name, size, one.phases_s)
+        for work, one in zip(trained.works, reckoned, strict=False):
+            server.uplink.heard(work.name, one.phases_s)
         arrival = self._without_broken(Arrival(trained, received.updates, received.sizes, down, reckoned))
         if arrival is None:
             return
@@ -306,27 +298,14 @@ class Collector:
         took_s = [one.total_s for one in arrival.reckoned] if arrival.reckoned else durations_s(trained)
         heard = reports(trained, self._training.job.train.epochs, took_s)
         self.reports |= dict(zip((work.client for work in trained.works), heard, strict=True))
-        cohort = self._rnd.cohort(
-            arrival.names,
-            samples=trained.samples.tolist(),
-            attempts=[work.attempt for work in trained.works],
-        )
-        for sample in trained.sampled:
-            cohort.sampled_norms(sample.step, sample.stats, sample.slots)
         times = self._times.columns(trained, arrival.reckoned)
         said = remarks(self._training.server.uplink, arrival.names, [one.retries for one in arrival.reckoned])
-        columns: dict[str, Any] = {**times, **said, **judged}
-        cohort.submit(
-            updates=arrival.updates,
-            step_losses=trained.losses,
-            steps=trained.steps,
-            wire_bytes_up=list(arrival.sizes),
-            wire_bytes_down=list(arrival.down),
-            epochs=self._training.job.train.epochs,
-            executor=self._training.executor.name,
-            chunk=trained.chunk,
-            slot=list(trained.slots),
-            attributed=int(trained.attributed and not self._times.virtual),
-            peak_memory_bytes=trained.peak_memory_bytes,
-            **columns,
+        record(
+            self._training,
+            self._rnd,
+            trained,
+            arrival.updates,
+            up=arrival.sizes,
+            down=arrival.down,
+            columns={**times, **said, **judged},
         )

@@ -28,14 +28,14 @@ class Downlink:
         self._model = model
         self._plain = codec.config == {"id": "identity"}
         self._masks: dict[str, Tensor] = {}  # values of the model that were not cut, by layer
-        self._memory = Memory(agreed(codec, self._of_the_model()))
+        self._memory = Memory(agreed(codec, model.whole()))
         self._codec = self._memory.codec  # for what is left of the model
         self._whole = self._newcomers_bytes()
         self._sizes: list[int] = []  # of all steps' messages
         self._sums = is_additive(codec)
         self._way = torch.zeros_like(model.weights)  # the sum of all steps, where such a sum is a message
         self._ways: dict[int, Tensor] = {0: self._way}  # the same until versions that somebody has
-        self._owed: dict[tuple[int, int], int] = {}  # bytes from one version to another, where they were asked for
+        self._owed: dict[int, int] = {}  # bytes from a version to the one of now, where they were asked for
         self._seen: dict[str, int] = {}  # the version that a client has
         self._whole_from = 0  # no steps lead on from versions before this one
 
@@ -49,6 +49,7 @@ class Downlink:
             number = len(self._sizes)
             raise TrainingError(f"step {number} of the global model cannot be sent (codec.down): {error}") from error
         self._sizes.append(len(sent.data))
+        self._owed.clear()
         arrived = self._model.from_named(sent.arrived)
         if self._sums:
             self._way = self._way + arrived
@@ -58,31 +59,30 @@ class Downlink:
         """Only these values, bool [size], are left of the model and of the steps to come. Who follows the steps has the
         same weights, and finds the same ones to cut; who needs the whole model is told which live."""
         self._masks = live_layers(self._model, live)
-        like = live_values(self._of_the_model(), self._masks)
+        like = live_values(self._model.whole(), self._masks)
         self._codec = live_codec(agreed(self._memory.codec, like), self._masks)
         self._whole = self._newcomers_bytes()
-
-    def _of_the_model(self) -> dict[str, Tensor]:
-        return self._model.named(self._model.weights) | self._model.integers
+        self._owed.clear()
 
     def _newcomers_bytes(self) -> int:
         """Of the whole model, for a client that knows nothing: live values, and which they are."""
-        told = live_values(self._of_the_model(), self._masks) | live_bits(self._masks)
+        told = live_values(self._model.whole(), self._masks) | live_bits(self._masks)
         return len(agreed(parse("identity"), told).encode(told))
 
     def rolled_back(self) -> None:
         """The last step is taken back: whoever comes next needs the whole model."""
         self._memory.forget(SERVER)
         self._whole_from = len(self._sizes)
+        self._owed.clear()
 
     def owed(self, client: str) -> int:
         """Bytes that a client would have to take in now."""
         if self._plain:
             return self._whole
-        here, there = self._seen.get(client, 0), len(self._sizes)
-        if (here, there) not in self._owed:
-            self._owed[here, there] = self._between(here, there)
-        return self._owed[here, there]
+        here = self._seen.get(client, 0)
+        if here not in self._owed:
+            self._owed[here] = self._least_from(here)
+        return self._owed[here]
 
     def sent(self, client: str) -> int:
         """A client takes in the model of now: the bytes that this took."""
@@ -101,12 +101,12 @@ class Downlink:
         kept = sorted(one for one in self._ways if one in held)[-MOST_WAYS:]
         self._ways = {one: self._ways[one] for one in kept} | {version: self._way}
 
-    def _between(self, here: int, there: int) -> int:
-        """The least that leads from one version to another."""
+    def _least_from(self, here: int) -> int:
+        """The least that leads from a version to the one of now."""
         if here < self._whole_from:
             return self._whole
-        ways = [self._whole, sum(self._sizes[here:there])]
-        if self._sums and here in self._ways and there - here > 1:
+        ways = [self._whole, sum(self._sizes[here:])]
+        if self._sums and here in self._ways and len(self._sizes) - here > 1:
             between = self._model.named(self._way - self._ways[here]) | self._model.integers
             ways.append(len(self._codec.encode(between)))
         return min(ways)

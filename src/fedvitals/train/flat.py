@@ -78,6 +78,10 @@ class FlatModel:
         """A row as named tensors: views, for codecs and hooks."""
         return {layer.name: row[part].view(layer.shape) for layer, part in zip(self.layers, self.slices, strict=True)}
 
+    def whole(self) -> dict[str, Tensor]:
+        """The model as one message: its weights, and buffers that are counted."""
+        return self.named(self.weights) | self.integers
+
     def from_named(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The row of such a dict."""
         return self.flattener.row(tensors)

@@ -31,9 +31,8 @@ class Server:
         self.uplink, self.downlink = uplink, downlink
         self._aggregator = aggregator
         self._pruning, self._rounds = pruning, 0
-        self._live = self._live_before = torch.ones(
-            model.size, dtype=torch.bool
-        )  # what was not cut, now and a round ago
+        # What was not cut, now and a round ago.
+        self._live = self._live_before = torch.ones(model.size, dtype=torch.bool)
         self.pruned = False  # whether anything was
         moving = model.trainable
         # Who averages also steps, with momentum or Adam, which would push a running variance below zero: running

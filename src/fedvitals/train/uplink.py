@@ -30,8 +30,7 @@ class Uplink:
     def __init__(self, codec: Codec, model: FlatModel, adaptive: Adaptive | None = None) -> None:
         self.bytes = 0
         self._model = model
-        whole = model.named(model.weights) | model.integers
-        self._memory = Memory(agreed(codec, whole))
+        self._memory = Memory(agreed(codec, model.whole()))
         self._adaptive = adaptive
         self._last: dict[str, int] = {}  # bytes of each client's last message
         self._first = 0  # bytes that a first message is expected to take, once anybody asked
@@ -40,7 +39,7 @@ class Uplink:
         self._masks: dict[str, Tensor] = {}  # the same by layer
         # Identity writes equally many bytes for every update of this model, and gives back what it was given.
         self._plain = codec.config == {"id": "identity"}
-        self._size = len(self._memory.codec.encode(whole)) if self._plain else 0
+        self._size = len(self._memory.codec.encode(model.whole())) if self._plain else 0
 
     def received(
         self, clients: Sequence[str], updates: Tensor, integers: Sequence[Mapping[str, Tensor]] = ()
@@ -70,32 +69,30 @@ class Uplink:
         """From now on only these values travel, bool [size]: clients know them by what arrives as 0."""
         self._live, self._masks, self._first = live, live_layers(self._model, live), 0
         if self._plain:
-            whole = self._model.named(self._model.weights) | self._model.integers
-            self._size = len(self._for_live(self._memory.codec).encode(whole))
+            self._size = len(self._for_live(self._memory.codec).encode(self._model.whole()))
 
     def _for_live(self, codec: Codec) -> Codec:
         """The codec for what is left of the model."""
         if not self._masks:
             return codec
-        whole = self._model.named(self._model.weights) | self._model.integers
-        return live_codec(agreed(codec, live_values(whole, self._masks)), self._masks)
+        return live_codec(agreed(codec, live_values(self._model.whole(), self._masks)), self._masks)
 
     def expected(self, client: str) -> int:
         """Bytes of a client's next message: as its last one, or as the model itself would take, or uncompressed."""
         if self._plain:
             return self._size
         if client not in self._last and not self._first:
-            whole = self._model.named(self._model.weights) | self._model.integers
+            whole = self._model.whole()
             try:
                 self._first = len(self._for_live(self._memory.codec).encode(whole))
             except CodecError:
                 self._first = sum(tensor.nbytes for tensor in whole.values())
         return self._last.get(client, self._first)
 
-    def heard(self, client: str, size: int, phases_s: Mapping[str, float]) -> None:
+    def heard(self, client: str, phases_s: Mapping[str, float]) -> None:
         """How long a client's round took, for the next one's share."""
         if self._adaptive is not None:
-            self._adaptive.heard(client, size, phases_s)
+            self._adaptive.heard(client, phases_s)
 
     def told(self, client: str) -> dict[str, float]:
         """What is worth recording of a client's last message: what it still owes, and the share that it sent."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from fedvitals.bench import kept
 from fedvitals.bench.codecs.cases import Problem, Way
 from fedvitals.bench.codecs.racing import Race
 
@@ -17,24 +20,18 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._races: dict[str, Race] = {}
-        if path.is_file():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    said = json.loads(line)
-                except ValueError:  # cut off in the middle
-                    continue
-                self._races[said["of"]] = Race(tuple(said["accuracy"]), tuple(said["bytes"]))
+        self._races = dict(kept.read(path, _race))
 
     def find(self, problem: Problem, seed: int, way: Way) -> Race | None:
         return self._races.get(_key(problem, seed, way))
 
     def keep(self, problem: Problem, seed: int, way: Way, race: Race) -> None:
         self._races[_key(problem, seed, way)] = race
-        said = {"of": _key(problem, seed, way), **asdict(race)}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(said) + "\n")
+        kept.add(self._path, {"of": _key(problem, seed, way), **asdict(race)})
+
+
+def _race(said: Mapping[str, Any]) -> tuple[str, Race]:
+    return said["of"], Race(tuple(said["accuracy"]), tuple(said["bytes"]))
 
 
 def _key(problem: Problem, seed: int, way: Way) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import fedvitals.diagnose
+from fedvitals.bench import kept
 from fedvitals.bench.faults.cells import Cell
 from fedvitals.bench.faults.judging import Line
-from fedvitals.errors import FedvitalsError
 
 
 class Results:
@@ -19,9 +17,7 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines: dict[str, Line] = {}
-        if path.is_file():
-            self._read()
+        self.lines = {line.cell.key: line for line in kept.read(path, lambda said: Line.from_dict(dict(said)))}
 
     def missing(self, cells: Sequence[Cell], version: str, *, redo: bool) -> list[Cell]:
         """Cells that are still to be played. Lines of other rules count as done, unless they are to be redone."""
@@ -30,9 +26,7 @@ class Results:
     def add(self, line: Line) -> None:
         """Keep a line, at once on disk."""
         self.lines[line.cell.key] = line
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line.to_dict()) + "\n")
+        kept.add(self.path, line.to_dict())
 
     def of(self, cells: Sequence[Cell]) -> list[Line]:
         """The lines of these cells, in their order."""
@@ -41,21 +35,6 @@ class Results:
     def _done(self, cell: Cell, version: str, redo: bool) -> bool:
         line = self.lines.get(cell.key)
         return line is not None and (line.version == version or not redo)
-
-    def _read(self) -> None:
-        texts = self.path.read_text(encoding="utf-8").splitlines()
-        for number, text in enumerate(texts, start=1):
-            try:
-                line = Line.from_dict(_table(json.loads(text)))
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                if number == len(texts):
-                    self.path.write_text("".join(f"{one}\n" for one in texts[:-1]), encoding="utf-8")
-                    return  # cut off in the middle of the last line
-                raise FedvitalsError(
-                    f"{self.path}, line {number} is not a result of this bench ({error}); move the file away or name "
-                    "another with --results"
-                ) from error
-            self.lines[line.cell.key] = line
 
 
 def rules_version() -> str:
@@ -67,9 +46,3 @@ def rules_version() -> str:
             digest.update(str(path.relative_to(folder)).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
-
-
-def _table(given: Any) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise ValueError(f"a {type(given).__name__} instead of a table")
-    return given

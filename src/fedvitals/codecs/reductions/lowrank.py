@@ -12,8 +12,8 @@ import numpy as np
 
 from fedvitals.codecs.frame import Layer
 from fedvitals.codecs.numbers import Floats
-from fedvitals.codecs.stages import Kept
-from fedvitals.codecs.streams import Positions, Sink, Source
+from fedvitals.codecs.stages import Kept, Whole
+from fedvitals.codecs.streams import Positions
 from fedvitals.errors import CodecError
 
 MOST_RANK = 1024
@@ -21,7 +21,7 @@ ITERATIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class LowRank:
+class LowRank(Whole):
     """Left factors, then right ones, of the same size: so one scale suits both when they are rounded."""
 
     rank: int
@@ -32,12 +32,6 @@ class LowRank:
 
     def reduce(self, layers: Sequence[Layer], arrays: Sequence[Floats]) -> list[Kept]:
         return [Kept(self._factors(layer, array)) for layer, array in zip(layers, arrays, strict=True)]
-
-    def write(self, sink: Sink, layers: Sequence[Layer], kept: Sequence[Kept]) -> None:
-        pass
-
-    def read(self, source: Source, layers: Sequence[Layer]) -> list[Positions | None]:
-        return [None] * len(layers)
 
     def count(self, layer: Layer, places: Positions | None) -> int:
         rows, columns = _sides(layer)

@@ -21,7 +21,7 @@ from fedvitals.codecs.numbers import Floats
 from fedvitals.codecs.streams import Shares, Sink, Source
 from fedvitals.errors import CodecError
 
-FEW = 2**15  # values that share a table of how often symbols come; of more, each layer pays for its own
+FEW = 2**15  # values that share what is told of how often numbers come; of more, each layer has its own
 MOST_STEPS = 2**15 - 1  # either way from zero
 _FALL = 127  # parts in which the fall of larger numbers of steps is told
 EARLY = 0.25  # of a step
@@ -92,7 +92,7 @@ def _expected(taken: int, size: int, most: int, further: int) -> Shares:
     """Nothing as often as it is; each further step is a share of the one before as likely."""
     ratio = max(further, 1) / (_FALL + 1)
     one_way = np.multiply.accumulate(np.concatenate(([1.0], np.full(most - 1, ratio))))
-    one_way *= max(taken, 1) / 2 / one_way.sum()
+    one_way *= max(taken, 1) / 2 / math.fsum(one_way)  # the same to the last bit wherever it is computed
     return np.concatenate((one_way[::-1], [max(size - taken, 1)], one_way))
 
 

@@ -120,3 +120,18 @@ class Crew:
         flight.over = True
         if not flight.overdue:
             self.waited_for -= 1
+
+
+class Manned:
+    """What fleets on either clock have in common."""
+
+    def __init__(self) -> None:
+        self._crew = Crew()
+
+    @property
+    def at_work(self) -> int:
+        return self._crew.waited_for
+
+    @property
+    def busy(self) -> Sequence[int]:
+        return sorted(self._crew.clients)

@@ -7,12 +7,11 @@ say, so repeats differ.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedvitals.faults.work import LocalWork
-from fedvitals.train.asynchronous.flights import Base, Crew, Event, Flight, Gone, Landed, Times
+from fedvitals.train.asynchronous.flights import Base, Event, Flight, Gone, Landed, Manned, Times
 from fedvitals.train.asynchronous.sending import Sending
 from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.trained import Failed, Trained
@@ -22,28 +21,20 @@ if TYPE_CHECKING:
     from fedvitals.train.engine import Training
 
 
-class RealFleet:
+class RealFleet(Manned):
     """Clients in the workers of a pool."""
 
     def __init__(self, training: Training, pool: PoolExecutor) -> None:
+        super().__init__()
         self._training = training
         self._pool = pool
         self._sending = Sending(training)
-        self._crew = Crew()
         self._flights: dict[str, Flight] = {}
         self._done: deque[Trained | Failed] = deque()
 
     @property
     def places(self) -> int:
         return min(self._training.job.server.concurrency, self._pool.workers)
-
-    @property
-    def at_work(self) -> int:
-        return self._crew.waited_for
-
-    @property
-    def busy(self) -> Sequence[int]:
-        return sorted(self._crew.clients)
 
     def send(self, work: LocalWork, base: Base) -> None:
         flight = Flight(work, base, self._training.clock.now_ns(), self._training.server.downlink.sent(work.name))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedvitals.train.asynchronous.flights import Gone, Landed
+from fedvitals.train.participations import record, record_lost
 from fedvitals.train.remarks import remarks
 from fedvitals.train.trained import joined
 from fedvitals.vocabulary import Outcome
@@ -30,46 +31,26 @@ class Recording:
         if not some:
             return
         trained = joined([one.trained for one in some])
-        works = [one.flight.work for one in some]
-        samples = trained.samples.tolist()
-        cohort = rnd.cohort([work.name for work in works], samples=samples, attempts=[work.attempt for work in works])
-        for sample in trained.sampled:
-            cohort.sampled_norms(sample.step, sample.stats, sample.slots)
-        virtual = self._training.job.execute.clock == "virtual"
-        cohort.submit(
-            updates=torch.stack([one.update for one in some]),
-            step_losses=trained.losses,
-            steps=trained.steps,
-            wire_bytes_up=[one.up for one in some],
-            wire_bytes_down=[one.flight.down for one in some],
-            epochs=self._training.job.train.epochs,
-            executor=self._training.executor.name,
-            chunk=trained.chunk,
-            slot=list(trained.slots),
-            attributed=int(trained.attributed and not virtual),
-            peak_memory_bytes=trained.peak_memory_bytes,
-            **self._versions(number, some, outcome),
-            **self._times(some),
+        record(
+            self._training,
+            rnd,
+            trained,
+            torch.stack([one.update for one in some]),
+            up=[one.up for one in some],
+            down=[one.flight.down for one in some],
+            columns={**self._versions(number, some, outcome), **self._times(some)},
         )
 
     def gone(self, rnd: RoundSession | NoRound, one: Gone) -> None:
         """A client of whom nothing comes."""
-        failed, times = one.failed, one.times
-        rnd.failed(
-            failed.work.name,
-            stage=failed.stage,
-            kind=failed.kind,
-            message=failed.message,
-            traceback=failed.traceback,
-            attempt=failed.work.attempt,
-            executor=self._training.executor.name,
-            outcome=one.outcome,
-            wire_bytes_down=one.flight.down,
-            base_version=one.flight.base.number,
-            start_ns=times.start_ns - self._origin_ns,
-            end_ns=times.end_ns - self._origin_ns,
-            phases_s=times.phases_s,
-        )
+        times = one.times
+        columns = {
+            "base_version": one.flight.base.number,
+            "start_ns": times.start_ns - self._origin_ns,
+            "end_ns": times.end_ns - self._origin_ns,
+            "phases_s": times.phases_s,
+        }
+        record_lost(self._training, rnd, one.failed, one.outcome, down=one.flight.down, columns=columns)
 
     def _versions(self, number: int, some: Sequence[Landed], outcome: Outcome) -> dict[str, Any]:
         used = outcome == Outcome.USED

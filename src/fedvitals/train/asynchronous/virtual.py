@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 from fedvitals.faults.work import LocalWork
-from fedvitals.train.asynchronous.flights import Base, Crew, Event, Flight, Freed, Gone, Landed, Times
+from fedvitals.train.asynchronous.flights import Base, Event, Flight, Freed, Gone, Landed, Manned, Times
 from fedvitals.train.asynchronous.sending import Sending
 from fedvitals.train.local import unanswered
 from fedvitals.train.reckoning import Broke, Reckoned
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Happening = Callable[[], Event | None]
 
 
-class VirtualFleet:
+class VirtualFleet(Manned):
     """Clients whose devices are imitated.
 
     One that goes away is waited for until `server.deadline_s`, or as long as it would have taken: nobody tells the
@@ -38,6 +38,7 @@ class VirtualFleet:
     """
 
     def __init__(self, training: Training) -> None:
+        super().__init__()
         self._training = training
         self._reckoner = training.reckoner
         self._times = RoundTimes(training.clock, 0, self._reckoner)
@@ -45,20 +46,11 @@ class VirtualFleet:
         self._queue: list[tuple[int, int, Happening]] = []
         self._order = count()
         self._untrained: dict[int, list[Flight]] = {}  # by version
-        self._crew = Crew()
         self._deadline_s = training.job.server.deadline_s
 
     @property
     def places(self) -> int:
         return self._training.job.server.concurrency
-
-    @property
-    def at_work(self) -> int:
-        return self._crew.waited_for
-
-    @property
-    def busy(self) -> Sequence[int]:
-        return sorted(self._crew.clients)
 
     def send(self, work: LocalWork, base: Base) -> None:
         flight = Flight(work, base, self._training.clock.now_ns(), self._training.server.downlink.sent(work.name))
@@ -121,7 +113,7 @@ class VirtualFleet:
         update, size = sent
         steps, samples = int(result.steps[0]), int(result.samples[0])
         reckoned = self._reckoner.finished(work, steps, samples, flight.down, size)
-        self._training.server.uplink.heard(work.name, size, reckoned.phases_s)
+        self._training.server.uplink.heard(work.name, reckoned.phases_s)
         if reckoned.broke is not None:
             self._lose(flight, reckoned, reckoned.broke)
             return None
