@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 
@@ -226,6 +227,46 @@ def test_clocks_that_jump_are_brought_inside_the_run(tmp_path: Path) -> None:
     assert any("outside of the run" in note for note in profile.notes)
 
 
+def test_phases_of_the_server_that_cross_or_leave_the_run_are_named(tmp_path: Path) -> None:
+    """The later one counts where two overlap; one inside of another is nothing odd."""
+    crossing: list[Record] = [a_round(0, 0, 4), span(1, "aggregate", 0, 3), span(2, "evaluate", 2, 9)]
+    profile = profiled(tmp_path / "crossing", crossing, end=4)
+    assert _parts(profile) == _near(aggregate=2, evaluate=2)
+    assert "1 phase of the server began in another and outlasted it; there the later one counts" in profile.notes
+    assert "rounds or phases outside of the run: 1, cut to it" in profile.notes
+    nested: list[Record] = [a_round(0, 0, 4), span(1, "aggregate", 0, 4), span(2, "evaluate", 1, 2)]
+    assert profiled(tmp_path / "nested", nested, end=4).notes == (
+        "no client was recorded: only the server's phases are known",
+    )
+
+
+def test_times_that_cannot_be_are_not_counted(tmp_path: Path) -> None:
+    """Below nothing, or longer than anybody lives: neither in the breakdown nor in bytes a second; and it is said."""
+    records: list[Record] = [
+        a_round(0, 0, 4),
+        work("a", 0, 4, {"train": 3, "upload": -1e300, "load": math.inf})._replace(wire_bytes_up=100),
+    ]
+    profile = profiled(tmp_path, records, end=4)
+    assert _parts(profile) == _near(train=3, unexplained=1)
+    assert (profile.communication.up.seconds, profile.clients[0].load_ratio) == (None, 0)
+    assert any("cannot be" in note and "twice" in note for note in profile.notes)
+
+
+def test_who_is_late_may_end_after_the_run(tmp_path: Path) -> None:
+    """Nobody waited for it: no clock is wrong. Who was used and ended after the run has one that is."""
+    records: list[Record] = [
+        a_round(0, 0, 2),
+        work("a", 0, 2),
+        work("late", 0, 9, outcome=Outcome.LATE),
+        work("ahead", 0, 9),
+    ]
+    profile = profiled(tmp_path, records, end=2)
+    assert [note for note in profile.notes if "outside" in note] == [
+        "outside of the run, by their own clocks: 1 participation, cut to it"
+    ]
+    assert {one.client: one.busy_s for one in profile.clients} == pytest.approx({"a": 2, "late": 9, "ahead": 2})
+
+
 def test_an_empty_run_has_nothing_to_profile(tmp_path: Path) -> None:
     """No round, no client, no time: no bottleneck either, and it says why."""
     profile = profiled(tmp_path, [], end=0)
@@ -244,6 +285,7 @@ def test_zero_length_rounds_are_rounds(tmp_path: Path) -> None:
     profile = profiled(tmp_path, records, end=3)
     assert [one.wall_s for one in profile.rounds] == pytest.approx([0, 2])
     assert _parts(profile) == _near(unexplained=1, train=2)
+    assert "1 round took no time at all" in profile.notes
 
 
 _instant = st.integers(0, 50).map(lambda tenths: tenths / 10)

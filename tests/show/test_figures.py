@@ -102,6 +102,19 @@ def test_a_heat_map_has_a_row_a_client_and_a_column_a_round(simple: Profile) -> 
         figures.heat_map(simple, "tran")
 
 
+@pytest.mark.filterwarnings("error")
+def test_absurd_numbers_are_drawn_as_the_largest(tmp_path: Path) -> None:
+    """Losses beyond what a picture holds, and ones that are no number; without a warning."""
+    losses = [1.0, 1e308, 1.7e308, float("inf"), float("nan")]
+    records: list[Record] = [
+        work("a", 0, 1, round=number, attempt=number)._replace(loss=loss) for number, loss in enumerate(losses)
+    ]
+    profile = profiled(tmp_path, [*records, *(a_round(number, 0, 1) for number in range(5))], end=1)
+    (cells,) = figures.heat_map(profile, "loss").data
+    largest = float(np.finfo(np.float32).max)
+    np.testing.assert_array_equal(cells.customdata, np.array([[1, largest, largest, np.nan, np.nan]], np.float32))
+
+
 @pytest.mark.parametrize("end", [0, None])
 def test_a_run_without_anything_says_so(tmp_path: Path, end: float | None) -> None:
     """Each figure is there and tells why it is empty."""

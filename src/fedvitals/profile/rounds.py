@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedvitals.profile.oddities import in_rounds
 from fedvitals.profile.path import Path
 from fedvitals.profile.phases import ALL
-from fedvitals.profile.timeline import NOBODY, Timeline, in_rounds
+from fedvitals.profile.timeline import NOBODY, Timeline
 from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Outcome
 

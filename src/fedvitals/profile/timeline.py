@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedvitals.diagnose.writing import times
+from fedvitals.profile.oddities import believed, oddities
 from fedvitals.store.protocol import RunReader
 from fedvitals.store.table import Bools, Floats, Ints, ParticipationTable, read_table
 from fedvitals.vocabulary import CLIENT_PHASES, PHASES, Outcome, Round, Run, Span
@@ -106,7 +106,8 @@ def timeline_of(
 ) -> Timeline:
     """Of a whole run's records, or of one round's."""
     end_ns = _end(run, rounds, table, spans)
-    notes = list(_oddities(run, rounds, table, spans, end_ns))
+    notes = oddities(rounds, table, spans, end_ns)
+    table = believed(table, end_ns)
     ended = _ended(rounds, end_ns)
     closed = [_closed(span, ended, end_ns) for span in spans]
     server = [span for span in closed if span.client is None]
@@ -123,7 +124,7 @@ def timeline_of(
         soft=_soft([one for one in phases if one.phase in SOFT], flattened(map(_stretch, others)), away),
         own=_Own(closed, clients),
         end_ns=end_ns,
-        notes=tuple(notes),
+        notes=notes,
         server_spans=tuple(span for span in spans if span.client is None),
     )
 
@@ -252,49 +253,3 @@ def _batches(table: ParticipationTable, start: Ints) -> tuple[Ints, Ints]:
     order = np.lexsort(keys)
     changes = np.flatnonzero((np.diff(keys[:, order], axis=1) != 0).any(axis=0)) + 1
     return rows[order], np.concatenate([[0], changes])
-
-
-def _oddities(
-    run: Run, rounds: Sequence[Round], table: ParticipationTable, spans: Sequence[Span], end_ns: int
-) -> Iterable[str]:
-    """What is missing or does not fit, each in a sentence."""
-    if not rounds and not len(table):
-        yield "no round and no client was recorded: there is nothing to profile"
-        return
-    if not len(table):
-        yield "no client was recorded: only the server's phases are known"
-    if not rounds:
-        yield "no rounds were recorded: the whole run counts as one"
-    if len(table) and np.isnan(table.phases_s).all() and not any(span.client for span in spans):
-        yield "no phases of clients were recorded: their time counts as training (c.batches and c.phase tell more)"
-    if not any(span.client is None and span.name in PHASES for span in spans):
-        yield 'no phases of the server were recorded: `with rnd.phase("aggregate")` tells how long it aggregates'
-    open_spans = sum(span.end_ns is None for span in spans)
-    if open_spans:
-        yield f"{times(open_spans, 'span')} never ended; each counts until its round did"
-    back = int(np.sum(table.end_ns < table.start_ns)) + sum((s.end_ns or s.start_ns) < s.start_ns for s in spans)
-    if back:
-        yield f"a clock went back {times(back)}; those stretches count as nothing"
-    outside = int(np.sum((table.start_ns < 0) | (table.end_ns > end_ns)))
-    if outside:
-        yield f"outside of the run, by their own clocks: {times(outside, 'participation')}, cut to it"
-    lost = int(np.sum(table.outcome == Outcome.DROPPED))
-    if lost:
-        yield f"{times(lost, 'participation')} never came back"
-    unheard = _unheard(rounds, table)
-    if unheard:
-        yield f"clients were asked {times(unheard)} of whom nothing at all is known: not when, nor for how long"
-
-
-def in_rounds(table: ParticipationTable) -> bool:
-    """Whether updates are used in the round that asked for them; else who is asked in one is recorded in another."""
-    return not (table.staleness > 0).any()
-
-
-def _unheard(rounds: Sequence[Round], table: ParticipationTable) -> int:
-    """How often more clients were asked in a round that is over than are recorded."""
-    if not in_rounds(table):
-        return 0
-    numbers, counts = np.unique(table.round, return_counts=True)
-    recorded = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-    return sum(max(one.selected - recorded.get(one.number, 0), 0) for one in rounds if one.end_ns is not None)

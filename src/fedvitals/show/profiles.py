@@ -242,7 +242,7 @@ def reached_line(target: float, found: Reached | None) -> str:
 def trend_line(rounds: Sequence[RoundProfile]) -> str | None:
     """How the rounds' times go over the run, in a sentence; None where they are too few."""
     took = [one.wall_s for one in rounds]
-    if len(took) < 8 or not all(map(math.isfinite, took)):
+    if len(took) < 8 or not all(map(math.isfinite, took)) or not any(took):
         return None
     quarter = max(len(took) // 4, 2)
     first, last = sorted(took[:quarter])[quarter // 2], sorted(took[-quarter:])[quarter // 2]

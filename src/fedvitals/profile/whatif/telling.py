@@ -22,8 +22,9 @@ def told_of(
     job: Mapping[str, Any] | None = None,
     unverified: str | None = None,
 ) -> Prediction:
-    """A prediction from how much shorter each round is."""
+    """A prediction from how much shorter each round is; by more than it took, as odd clocks would have it, none is."""
     wall_s = model.profile.wall_s
+    less_s = [min(less, max(one.wall_s, one.until_next_s)) for one, less in zip(model.rounds, less_s, strict=True)]
     saved_s = min(sum(less_s), wall_s)
     rounds = [max(one.wall_s - less, 0.0) for one, less in zip(model.rounds, less_s, strict=True)]
     if unverified is None and not model.told.is_job:

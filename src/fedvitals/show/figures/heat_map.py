@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_CLIENTS = 60
+LARGEST = float(np.finfo(np.float32).max)  # that is drawn: what is beyond is as bad
 EVEN = 4.0  # a measure whose highest is so many times its middle is coloured by its logarithm
 
 
@@ -100,9 +101,8 @@ def _grid(profile: Profile, values: Floats, columns: Columns) -> Floats:
     cell = table.client[known] * shape[1] + column[known]
     size = shape[0] * shape[1]
     counts = np.bincount(cell, minlength=size)
-    sums = np.bincount(cell, weights=values[known], minlength=size)
-    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    return np.where(np.isfinite(means), means, np.nan).reshape(shape)  # sums may overflow
+    sums = np.bincount(cell, weights=np.clip(values[known], -LARGEST, LARGEST), minlength=size)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).reshape(shape)
 
 
 def _columns(round_of: Ints, numbers: Ints, columns: Columns) -> Ints:

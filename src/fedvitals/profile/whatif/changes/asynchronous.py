@@ -40,7 +40,7 @@ def with_buffer(model: Model, buffer: int) -> Prediction | None:
     wall_s = model.profile.wall_s
     predicted_s = max(wall_s - sum(one.wall_s for one in model.rounds), 0.0) + total_s
     return Prediction(
-        change=f"run asynchronously, a step for every {buffer} updates",
+        change=f"run asynchronously, a step for every {f'{buffer} updates' if buffer > 1 else 'update'}",
         kind=KIND,
         predicted_s=predicted_s,
         round_s=total_s / plan.steps,

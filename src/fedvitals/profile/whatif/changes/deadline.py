@@ -46,7 +46,9 @@ def with_deadline(model: Model, deadline_s: float, least_kept: float = 0.0) -> P
         return None
     lost = 1.0 - sum(after.updates) / max(sum(was.updates), 1)
     assumes = [
-        f"{lost:.0%} of the updates come too late and are not used, and what that does to learning is not predicted",
+        f"{lost:.0%} of the updates come too late and are not used, and what that does to learning is not predicted"
+        if lost >= 0.005
+        else "every update that was used comes in time",
         about_late(model),
         model.draw.assumes,
     ]
