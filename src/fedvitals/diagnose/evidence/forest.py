@@ -8,7 +8,7 @@ has a bit, every test that a row fails strikes out the leaves on the other side,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,12 @@ from numpy.typing import NDArray
 from fedvitals.store.table import Floats
 
 MOST_LEAVES = 16  # a bit each
-ALL = np.uint16(0xFFFF)
-AT_ONCE = 16_384  # rows: what is worked on stays in the cache
+HALF = 8  # leaves
+ALL = 0xFF
+ONE = np.uint8(1)
+LOWEST = np.array([HALF, *((byte & -byte).bit_length() - 1 for byte in range(1, 256))])  # bit of a byte; HALF: none
+AT_ONCE = 65_536  # rows: enough for the work to outweigh the calls, and a column still fits the cache
+Test = tuple[int, float, bool, int, int]  # feature, threshold, missing goes left, leaves kept: lower half, upper half
 SCORER = Path(__file__).with_name("scorer.npz")
 
 
@@ -39,14 +43,57 @@ class Trees:
 
     def scores(self, features: NDArray[np.floating]) -> Floats:
         """[rows, scorers] from [rows, features]."""
-        out = np.repeat(self.base[None].astype(np.float64), len(features), axis=0)
-        starts = np.searchsorted(self.tree, np.arange(len(self.scorer) + 1)).tolist()
+        out = np.repeat(self.base[:, None].astype(np.float64), len(features), axis=1)
+        trees = list(self._trees())
         for first in range(0, len(features), AT_ONCE):
-            columns = np.asfortranarray(features[first : first + AT_ONCE], dtype=np.float32)
-            some = out[first : first + AT_ONCE]
-            for tree, scorer in enumerate(self.scorer.tolist()):
-                some[:, scorer] += _leaf_values(self, tree, starts[tree], starts[tree + 1], columns)
-        return out
+            walk = _Walk(np.asfortranarray(features[first : first + AT_ONCE], dtype=np.float32))
+            for scorer, tests, leaves in trees:
+                out[scorer, first : first + AT_ONCE] += walk.values(tests, *leaves)
+        return out.T
+
+    def _trees(self) -> Iterator[tuple[int, list[Test], NDArray[np.float32]]]:
+        """Of each tree its scorer, its tests, and the values of the lowest leaf left: by the lower byte, the upper."""
+        numbers = (self.feature, self.threshold, self.missing_left, self.keep & ALL, self.keep >> HALF)
+        tests = list(zip(*(some.tolist() for some in numbers), strict=True))
+        ends = np.searchsorted(self.tree, np.arange(len(self.scorer) + 1)).tolist()
+        for tree, scorer in enumerate(self.scorer.tolist()):
+            halves = self.leaves[tree].reshape(2, HALF)
+            yield scorer, tests[ends[tree] : ends[tree + 1]], np.where(LOWEST < HALF, halves[:, LOWEST % HALF], 0)
+
+
+class _Walk:
+    """Rows on their way through tree after tree. The leaves that are left stand in two bytes a row: nothing is quicker
+    than bytes, and most tests are about leaves of one of them."""
+
+    def __init__(self, columns: NDArray[np.float32]) -> None:
+        self._columns = columns
+        self._low, self._high, self._passed = (np.empty(len(columns), np.uint8) for _ in range(3))
+
+    def values(
+        self, tests: Sequence[Test], low_values: NDArray[np.float32], high_values: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """The value of each row's leaf."""
+        self._low.fill(ALL)
+        self._high.fill(ALL)
+        for feature, threshold, missing_left, low, high in tests:
+            passed = self._compared(self._columns[:, feature], np.float32(threshold), missing_left)
+            for side, keep in ((self._low, low), (self._high, high)):
+                if keep != ALL:
+                    side &= passed | np.uint8(keep)
+        none_low = np.negative((self._low == 0).view(np.uint8))
+        self._high &= none_low  # the lowest leaf counts, and one of the two values is 0
+        found: NDArray[np.float32] = low_values.take(self._low, mode="clip")
+        found += high_values.take(self._high, mode="clip")
+        return found
+
+    def _compared(self, values: NDArray[np.float32], limit: np.float32, missing_left: bool) -> NDArray[np.uint8]:
+        """All bits where a row passes, none where it fails; of a missing value the test says which."""
+        passed, flag = self._passed, self._passed.view(np.bool_)
+        if missing_left:
+            np.greater(values, limit, out=flag)
+            return np.subtract(passed, ONE, out=passed)
+        np.less_equal(values, limit, out=flag)
+        return np.negative(passed, out=passed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,20 +107,6 @@ class Scorers:
     suspect: Floats
     alarming: Trees  # a scorer an alarm
     naming: Trees  # a scorer a kind, each against the other kinds
-
-
-def _leaf_values(trees: Trees, tree: int, start: int, end: int, columns: NDArray[np.float32]) -> NDArray[np.float32]:
-    left = np.full(len(columns), ALL)
-    for test in range(start, end):
-        values = columns[:, trees.feature[test]]
-        limit = trees.threshold[test]
-        passed = ~(values > limit) if trees.missing_left[test] else values <= limit
-        keep = trees.keep[test]
-        left &= np.multiply(passed.view(np.uint8), ALL ^ keep, dtype=np.uint16) | keep  # all, or what is kept
-    lowest = left & (~left + np.uint16(1))
-    place = np.frexp(lowest.astype(np.float32))[1] - 1
-    found: NDArray[np.float32] = trees.leaves[tree, place]
-    return found
 
 
 def load(path: Path = SCORER) -> Scorers:
