@@ -28,6 +28,8 @@ def test_uncompressed_layers_take_their_size(tmp_path: Path) -> None:
     whole = found.up.wire_bytes
     assert whole is not None
     assert sum(one.wire_bytes_up or 0.0 for one in found.layers) == pytest.approx(whole)
+    assert sum(one.wire_bytes_down or 0.0 for one in found.layers) == pytest.approx(found.down.wire_bytes)
+    assert sum(one.raw_bytes_up or 0.0 for one in found.layers) == pytest.approx(found.up.raw_bytes)
     by_size = sorted(found.layers, key=lambda one: one.bytes)
     assert [one.name for one in by_size] == [
         one.name for one in sorted(found.layers, key=lambda one: one.wire_bytes_up or 0.0)

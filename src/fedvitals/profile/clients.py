@@ -32,7 +32,7 @@ class ClientProfile:
     samples_per_s: float | None  # gone through in training, over the time that training took
     step_s: float | None
     epoch_s: float | None
-    load_ratio: float | None  # of its loading and training
+    load_ratio: float | None  # of its loading and training; None where loading was not timed
     slowness: float | None  # its time over the median of its rounds; the median over the run
 
 
@@ -49,6 +49,7 @@ def client_profiles(timeline: Timeline, path: Path, alone: Floats) -> tuple[Clie
     held, held_s = _held(timeline, alone)
     trained = np.isin(outcome, FINISHED) & (np.nan_to_num(table.phases_s[:, _TRAIN]) > 0)
     slow = _slowness(table, count)
+    loads = total.of(~np.isnan(table.phases_s[:, _LOAD])) > 0
     rates = [_rate(table, total, trained, column) for column in (_through(table), table.steps, table.epochs)]
     found = []
     for place, name in enumerate(timeline.clients):
@@ -67,7 +68,7 @@ def client_profiles(timeline: Timeline, path: Path, alone: Floats) -> tuple[Clie
                 samples_per_s=_known(rates[0][place]),
                 step_s=_known(1 / rates[1][place]) if rates[1][place] > 0 else None,
                 epoch_s=_known(1 / rates[2][place]) if rates[2][place] > 0 else None,
-                load_ratio=float(phases[place, _LOAD] / loading) if loading > 0 else None,
+                load_ratio=float(phases[place, _LOAD] / loading) if loads[place] and loading > 0 else None,
                 slowness=_known(slow[place]),
             )
         )

@@ -27,15 +27,19 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class LayerBytes:
-    """One layer of the model: uncompressed, and its part of what went up over the wire in the whole run.
+    """One layer of the model: uncompressed, and its part of what went each way in the whole run.
 
-    A message holds all layers together; its bytes are dealt out by the values of each that arrived as other than zero.
+    A message holds all layers together. Up, what went over the wire is dealt out by the values of each layer that
+    arrived as other than zero; all else by the layers' own bytes, as whole models have it.
     """
 
     name: str
     bytes: int
     ratio: float  # of the whole model
+    raw_bytes_up: float | None
     wire_bytes_up: float | None  # None where updates were not looked at
+    raw_bytes_down: float | None
+    wire_bytes_down: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Encoded:
     raw_bytes: float  # an update, on average
     wire_bytes: float
     ratio: float
-    bytes_per_s: float  # of raw update, encoding
+    bytes_per_s: float  # of raw update, encoding it and decoding it again
 
 
 def communication(timeline: Timeline, layouts: Sequence[Layout], blocks: Iterable[UpdateBlock] = ()) -> Communication:
@@ -73,7 +77,7 @@ def communication(timeline: Timeline, layouts: Sequence[Layout], blocks: Iterabl
         return whole, [_way(*values) for values in zip(*columns, strict=True)]
 
     (up, ups), (down, downs) = ways("up", "upload"), ways("down", "download")
-    layers = _layers(layouts[0], up.wire_bytes, blocks) if layouts else ()
+    layers = _layers(layouts[0], up, down, blocks) if layouts else ()
     return Communication(up, down, tuple(zip(timeline.clients, ups, downs, strict=True)), layers)
 
 
@@ -95,7 +99,7 @@ def _way(raw: float | None, wire: float | None, seconds: float | None, timed: fl
     return Way(raw, wire, ratio, seconds, timed / seconds if timed is not None and seconds else None)
 
 
-def _layers(layout: Layout, wire_bytes: float | None, blocks: Iterable[UpdateBlock]) -> tuple[LayerBytes, ...]:
+def _layers(layout: Layout, up: Way, down: Way, blocks: Iterable[UpdateBlock]) -> tuple[LayerBytes, ...]:
     sizes = [layer.size * _BYTES.get(layer.dtype.removeprefix("torch."), 1) for layer in layout.layers]
     whole = max(sum(sizes), 1)
     shares = _travelled(layout, blocks)
@@ -104,10 +108,17 @@ def _layers(layout: Layout, wire_bytes: float | None, blocks: Iterable[UpdateBlo
             layer.name,
             size,
             size / whole,
-            None if wire_bytes is None or shares is None else wire_bytes * float(shares[place]),
+            raw_bytes_up=_part(up.raw_bytes, size / whole),
+            wire_bytes_up=None if shares is None else _part(up.wire_bytes, float(shares[place])),
+            raw_bytes_down=_part(down.raw_bytes, size / whole),
+            wire_bytes_down=_part(down.wire_bytes, size / whole),
         )
         for place, (layer, size) in enumerate(zip(layout.layers, sizes, strict=True))
     )
+
+
+def _part(whole: float | None, share: float) -> float | None:
+    return None if whole is None else whole * share
 
 
 def _travelled(layout: Layout, blocks: Iterable[UpdateBlock]) -> Floats | None:

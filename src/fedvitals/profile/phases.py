@@ -40,6 +40,14 @@ def path_phases(timeline: Timeline, path: Path) -> Floats:
     return found
 
 
+def clients_phases(timeline: Timeline) -> Floats:
+    """[works, ALL phases]: seconds of each client's own work, whether it is on the path or not."""
+    works = timeline.works
+    found = np.zeros((len(works), len(ALL)))
+    found[:, _COLUMNS] = _plain_lengths(works, np.arange(len(works))) / 1e9
+    return found
+
+
 def _with_spans(timeline: Timeline, rows: Ints) -> np.ndarray:
     works, own = timeline.works, timeline.own
     if not own:

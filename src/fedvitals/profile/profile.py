@@ -11,9 +11,10 @@ from fedvitals.printable import safe
 from fedvitals.profile.alone import alone_s
 from fedvitals.profile.clients import ClientProfile, client_profiles
 from fedvitals.profile.communication import Communication, communication
+from fedvitals.profile.course import Course, course
 from fedvitals.profile.learning import best_accuracy
 from fedvitals.profile.path import UNEXPLAINED, Path, critical_path
-from fedvitals.profile.phases import path_phases
+from fedvitals.profile.phases import clients_phases, path_phases
 from fedvitals.profile.rounds import RoundProfile, by_phase, round_profiles
 from fedvitals.profile.timeline import Timeline, Works, read_timeline
 from fedvitals.profile.verdict import Bottleneck, bottleneck
@@ -31,7 +32,9 @@ class Profile:
     run: Run
     wall_s: float
     breakdown_s: Mapping[str, float]  # by phase, on the critical path; they add up to the wall time
+    clients_breakdown_s: Mapping[str, float]  # of all clients' own time together, whether anybody waited for it or not
     bottleneck: Bottleneck | None
+    course: Course
     rounds: tuple[RoundProfile, ...]
     clients: tuple[ClientProfile, ...]
     communication: Communication
@@ -64,13 +67,16 @@ def profile_of(reader: RunReader) -> Profile:
     path = critical_path(timeline)
     phases = path_phases(timeline, path)
     alone = alone_s(timeline.works)
+    rounds = round_profiles(timeline, path, phases, alone)
     judged = tuple(one for one in reader.evaluations() if one.client is None)
     return Profile(
         run=timeline.run,
         wall_s=timeline.end_ns / 1e9,
         breakdown_s=by_phase(phases),
-        bottleneck=bottleneck(timeline, path, phases, timeline.server_spans),
-        rounds=round_profiles(timeline, path, phases, alone),
+        clients_breakdown_s=by_phase(clients_phases(timeline)),
+        bottleneck=bottleneck(timeline, path, phases),
+        course=course(timeline, rounds),
+        rounds=rounds,
         clients=client_profiles(timeline, path, alone),
         communication=communication(timeline, reader.layouts(), _some_updates(reader, timeline)),
         evaluations=judged,
@@ -98,7 +104,9 @@ def nothing_profiled(run: Run, reason: str) -> Profile:
         run=run,
         wall_s=0.0,
         breakdown_s={UNEXPLAINED: 0.0},
+        clients_breakdown_s={UNEXPLAINED: 0.0},
         bottleneck=None,
+        course=course(timeline, ()),
         rounds=(),
         clients=(),
         communication=communication(timeline, ()),

@@ -31,6 +31,8 @@ class RoundProfile:
     late: int
     bytes_up: float | None  # over the wire
     bytes_down: float | None
+    raw_bytes_up: float | None  # uncompressed
+    raw_bytes_down: float | None
 
 
 def round_profiles(timeline: Timeline, path: Path, phases: Floats, alone: Floats) -> tuple[RoundProfile, ...]:
@@ -59,6 +61,8 @@ def round_profiles(timeline: Timeline, path: Path, phases: Floats, alone: Floats
                 late=int((outcome == Outcome.LATE).sum()),
                 bytes_up=_total(table.wire_bytes_up, rows),
                 bytes_down=_total(table.wire_bytes_down, rows),
+                raw_bytes_up=_total(table.raw_bytes_up, rows),
+                raw_bytes_down=_total(table.raw_bytes_down, rows),
             )
         )
     return tuple(found)

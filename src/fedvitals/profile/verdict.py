@@ -22,7 +22,7 @@ from fedvitals.profile.phases import ALL
 from fedvitals.profile.rounds import by_phase
 from fedvitals.profile.timeline import NOBODY, Timeline
 from fedvitals.store.table import Floats, Ints
-from fedvitals.vocabulary import CLIENT_PHASES, Finding, Severity, Span
+from fedvitals.vocabulary import CLIENT_PHASES, Finding, Severity
 
 PHASES_OF: dict[str, tuple[str, ...]] = {
     SLOW_COMPUTER.code: ("train",),
@@ -47,13 +47,13 @@ class Bottleneck:
     why: str
 
 
-def bottleneck(timeline: Timeline, path: Path, phases: Floats, server_spans: tuple[Span, ...]) -> Bottleneck | None:
+def bottleneck(timeline: Timeline, path: Path, phases: Floats) -> Bottleneck | None:
     """None where nothing took any time."""
     wall_s = float(phases.sum())
     if wall_s <= 0:
         return None
     totals = by_phase(phases)
-    named = [one for one in _named(timeline, path, phases, server_spans, wall_s) if one.share >= LEAST_RATIO]
+    named = [one for one in _named(timeline, path, phases, wall_s) if one.share >= LEAST_RATIO]
     biggest = max(totals, key=lambda name: totals[name] * _worth(name))
     if named:
         worst = max(named, key=lambda one: one.beyond_s or 0.0)
@@ -73,8 +73,8 @@ def _worth(phase: str) -> float:
     return TRAIN_WORTH if phase in USUAL else 1.0
 
 
-def _named(timeline: Timeline, path: Path, phases: Floats, spans: tuple[Span, ...], wall_s: float) -> list[Bottleneck]:
-    chart = _chart(timeline, spans)
+def _named(timeline: Timeline, path: Path, phases: Floats, wall_s: float) -> list[Bottleneck]:
+    chart = chart_of_times(timeline)
     found = []
     for rule in RULES:
         try:
@@ -111,8 +111,8 @@ def _on_path(timeline: Timeline, path: Path, phases: Floats, phase: str) -> Floa
     return found + batched * sums(table.client, told, count) / max(float(told.sum()), 1e-12)
 
 
-def _chart(timeline: Timeline, spans: tuple[Span, ...]) -> Chart:
+def chart_of_times(timeline: Timeline) -> Chart:
     """What the rules about time look at, and no more."""
     table = timeline.participations
     nothing: Ints = np.full(len(table), -1, dtype=np.int64)
-    return Chart(timeline.run, timeline.clients, timeline.rounds, table, nothing, spans=spans)
+    return Chart(timeline.run, timeline.clients, timeline.rounds, table, nothing, spans=timeline.server_spans)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from fedvitals.profile.clients import ClientProfile
 from fedvitals.profile.communication import Encoded, Way
+from fedvitals.profile.course import Course
 from fedvitals.profile.learning import Reached
 from fedvitals.profile.profile import Profile
 from fedvitals.profile.rounds import RoundProfile
@@ -16,6 +16,7 @@ from fedvitals.profile.whatif.prediction import Declined, Prediction, Verified
 from fedvitals.show.documents import run_document
 from fedvitals.show.tables import Table
 from fedvitals.show.words import NOTHING, number, plural, safe, seconds, size
+from fedvitals.vocabulary import CLIENT_PHASES
 
 PARTS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 BAR = 24  # characters of the longest bar
@@ -38,12 +39,16 @@ def profile_document(
         "run": run_document(profile.run),
         "wall_s": profile.wall_s,
         "breakdown_s": dict(profile.breakdown_s),
+        "clients_breakdown_s": dict(profile.clients_breakdown_s),
         "bottleneck": None if found is None else asdict(found),
+        "course": asdict(profile.course)
+        | {"availability": profile.course.availability, "failure_rate": profile.course.failure_rate},
         "clients": [asdict(one) for one in profile.clients],
         "rounds": [asdict(one) for one in profile.rounds],
         "communication": {
             "up": asdict(way.up),
             "down": asdict(way.down),
+            "clients": [{"client": name, "up": asdict(up), "down": asdict(down)} for name, up, down in way.clients],
             "layers": [asdict(layer) for layer in way.layers],
         },
         "reached": [asdict(one) for one in targets if one is not None],
@@ -72,15 +77,23 @@ def verdict_line(profile: Profile) -> str:
     return f"{who}{found.phase}, {found.share:.0%} of the wall time ({seconds(found.seconds)})"
 
 
-def breakdown_table(breakdown: Mapping[str, float], wall_s: float) -> Table:
-    """Phases by the time they took on the critical path, with a bar each."""
-    ordered = sorted(breakdown.items(), key=lambda pair: -pair[1])
-    most = max([*breakdown.values(), 1e-12])
+def breakdown_table(breakdown: Mapping[str, float], wall_s: float, clients: Mapping[str, float]) -> Table:
+    """Phases by the time they took on the critical path, with a bar each, beside that of all clients together."""
+    told = dict.fromkeys(clients, 0.0) | dict(breakdown)
+    ordered = sorted(told.items(), key=lambda pair: -pair[1])
+    most = max([*told.values(), 1e-12])
     rows = tuple(
-        (name, seconds(took), f"{took / wall_s:.1%}" if wall_s > 0 else NOTHING, bar(took / most))
+        (
+            name,
+            seconds(took),
+            f"{took / wall_s:.1%}" if wall_s > 0 else NOTHING,
+            seconds(clients[name]) if clients.get(name) else NOTHING,
+            bar(took / most),
+        )
         for name, took in ordered
     )
-    return Table("where the time went", ("phase", "time", "share", ""), rows, frozenset({"phase", ""}))
+    columns = ("phase", "time", "share", "all clients", "")
+    return Table("where the time went", columns, rows, frozenset({"phase", ""}), spare=("all clients",))
 
 
 def bar(share: float) -> str:
@@ -103,13 +116,37 @@ def clients_table(clients: Sequence[ClientProfile], most: int | None = MOST_CLIE
             str(one.held_rounds) if one.held_rounds else NOTHING,
             number(one.samples_per_s),
             seconds(one.step_s),
+            seconds(one.epoch_s),
             f"{one.load_ratio:.0%}" if one.load_ratio is not None else NOTHING,
             f"{one.slowness:.2f}x" if one.slowness is not None else NOTHING,
         )
         for one in shown
     )
-    columns = ("client", "parts", "lost", "busy", "on path", "held", "samples/s", "a step", "load", "to median")
-    return Table(title, columns, rows, frozenset({"client"}), spare=("a step", "load", "lost", "busy"))
+    columns = (
+        "client",
+        "parts",
+        "lost",
+        "busy",
+        "on path",
+        "held",
+        "samples/s",
+        "a step",
+        "an epoch",
+        "load",
+        "to median",
+    )
+    return Table(title, columns, rows, frozenset({"client"}), spare=("an epoch", "a step", "load", "lost", "busy"))
+
+
+def own_times_table(clients: Sequence[ClientProfile]) -> Table:
+    """What each client did with its own time, in the phases that it told of."""
+    phases = [phase for phase in CLIENT_PHASES if any(phase in one.phases_s for one in clients)]
+    rows = tuple(
+        (safe(one.client), *(seconds(one.phases_s.get(phase)) for phase in phases))
+        for one in sorted(clients, key=lambda one: -one.busy_s)
+        if one.phases_s
+    )
+    return Table("clients' own time", ("client", *phases), rows, frozenset({"client"}))
 
 
 def rounds_table(rounds: Sequence[RoundProfile], most: int | None = MOST_ROUNDS) -> Table:
@@ -129,8 +166,8 @@ def rounds_table(rounds: Sequence[RoundProfile], most: int | None = MOST_ROUNDS)
         )
         for one in shown
     )
-    columns = ("round", "time", "mostly", "held by", "alone for", "came back", "up", "down")
-    return Table(title, columns, rows, frozenset({"mostly", "held by"}), spare=("down", "up", "came back"))
+    columns = ("round", "time", "mostly", "held by", "alone for", "in time", "up", "down")
+    return Table(title, columns, rows, frozenset({"mostly", "held by"}), spare=("down", "up", "in time"))
 
 
 def _largest(breakdown: Mapping[str, float], wall_s: float) -> str:
@@ -139,22 +176,33 @@ def _largest(breakdown: Mapping[str, float], wall_s: float) -> str:
 
 
 def bytes_table(profile: Profile) -> Table:
-    rows = tuple(
-        _way_row(name, way) for name, way in (("up", profile.communication.up), ("down", profile.communication.down))
-    )
+    """Each way of which anything is known."""
+    ways = (("up", profile.communication.up), ("down", profile.communication.down))
+    rows = tuple(_way_row(name, way) for name, way in ways if way.raw_bytes is not None or way.wire_bytes is not None)
     columns = ("way", "uncompressed", "over the wire", "ratio", "time", "a second")
     return Table("bytes", columns, rows, frozenset({"way"}))
+
+
+def client_bytes_table(profile: Profile) -> Table:
+    """Who sent and received how much over the wire, the most first."""
+    ways = [(name, up, down) for name, up, down in profile.communication.clients if up.wire_bytes or down.wire_bytes]
+    rows = tuple(
+        (safe(name), *(cell for way in (up, down) for cell in _way_row("", way)[2:]))
+        for name, up, down in sorted(ways, key=lambda one: -((one[1].wire_bytes or 0) + (one[2].wire_bytes or 0)))
+    )
+    columns = ("client", "up", "ratio", "time", "up/s", "down", "ratio ", "time ", "down/s")
+    return Table("bytes by client", columns, rows, frozenset({"client"}), spare=("time ", "time", "ratio ", "ratio"))
 
 
 def layers_table(profile: Profile) -> Table:
     """Where the bytes went, the largest first."""
     layers = sorted(profile.communication.layers, key=lambda one: -(one.wire_bytes_up or one.bytes))
     rows = tuple(
-        (safe(one.name, 60), size(one.bytes), f"{one.ratio:.1%}", size(one.wire_bytes_up))
+        (safe(one.name, 60), size(one.bytes), f"{one.ratio:.1%}", size(one.wire_bytes_up), size(one.wire_bytes_down))
         for one in layers[:MOST_LAYERS]
     )
     of = f"the {len(rows)} largest of {len(layers)} layers" if len(rows) < len(layers) else "layers"
-    columns = ("layer", "uncompressed", "share", "up over the wire in all")
+    columns = ("layer", "uncompressed", "share", "up in all", "down in all")
     return Table(of, columns, rows, frozenset({"layer"}))
 
 
@@ -181,7 +229,7 @@ def codecs_table(codecs: Sequence[Encoded]) -> Table:
         )
         for one in codecs
     )
-    columns = ("codec", "updates", "uncompressed", "sent", "ratio", "encoding")
+    columns = ("codec", "updates", "uncompressed", "sent", "ratio", "there and back")
     return Table("what codecs would have sent, an update", columns, rows, frozenset({"codec"}))
 
 
@@ -239,11 +287,20 @@ def reached_line(target: float, found: Reached | None) -> str:
     )
 
 
-def trend_line(rounds: Sequence[RoundProfile]) -> str | None:
-    """How the rounds' times go over the run, in a sentence; None where they are too few."""
-    took = [one.wall_s for one in rounds]
-    if len(took) < 8 or not all(map(math.isfinite, took)) or not any(took):
-        return None
-    quarter = max(len(took) // 4, 2)
-    first, last = sorted(took[:quarter])[quarter // 2], sorted(took[-quarter:])[quarter // 2]
-    return f"a round took {seconds(first)} at first and {seconds(last)} at last (medians of {quarter})"
+def course_lines(course: Course) -> list[tuple[str, str]]:
+    """How the run went: its rounds' times, and how often clients answered."""
+    lines = []
+    if course.trend is not None:
+        first, last, of = seconds(course.trend.first_s), seconds(course.trend.last_s), course.trend.quarter
+        lines.append(("trend", f"a round took {first} at first and {last} at last (medians of {of})"))
+    lines += [("slower", safe(one.why, 400)) for one in course.regressions]
+    if course.asked:
+        lines.append(("answers", _answers(course)))
+    return lines
+
+
+def _answers(course: Course) -> str:
+    parts = [f"{course.answered:,} of {course.asked:,} came back ({course.availability:.1%})"]
+    parts += [f"{course.late:,} of them late"] if course.late else []
+    parts += [f"{course.failed:,} failed or never did ({course.failure_rate:.1%})"] if course.failed else []
+    return ", ".join(parts)

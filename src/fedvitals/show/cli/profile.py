@@ -24,7 +24,7 @@ examples = (
     "fedvitals profile last --target 0.9",
     "fedvitals profile last --all",
     "fedvitals profile last --verify      # runs the job with the 3 best changes",
-    "fedvitals profile last --codec identity  # needs updates that were kept",
+    "fedvitals profile last --codec all   # needs updates that were kept",
     "fedvitals profile last --json | jq .breakdown_s",
 )
 BEST = 3
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         action="append",
         default=[],
-        help="what this codec would have sent, where updates were kept; may be given again",
+        help="what this codec would have sent, where updates were kept; may be given again; 'all': each that is known",
     )
     parser.add_argument("--all", action="store_true", help="every client and round, not only the longest")
     parser.add_argument(
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     from fedvitals.profile.profile import profile_of
     from fedvitals.profile.whatif.changes.compress import OFFERED
     from fedvitals.profile.whatif.registry import what_if
-    from fedvitals.show.cli.encoding import tried
+    from fedvitals.show.cli.encoding import kept_line, tried
     from fedvitals.show.cli.terminal import print_json
     from fedvitals.show.memories import memory_document
     from fedvitals.show.profiles import profile_document
@@ -88,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
     with opened(args) as reader:
         profile, memory = profile_of(reader), memory_profile(reader)
         codecs = _encoded(reader, args.codec)
+        kept = kept_line(reader)
         known = what_if(profile, tried=tried(reader, [codec for codec, _ in OFFERED], MOST_TRIED))
     if args.json:
         verified = _verified(profile, known, args)
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         from fedvitals.show.cli.verifying import job_of
 
         job_of(profile)  # refuses before anything is said
-    _print(profile, memory, codecs, args)
+    _print(profile, memory, codecs, kept, args)
     _print_changes(known, _verified(profile, known, args))
     return 0
 
@@ -121,7 +122,9 @@ def _verified(profile: Profile, known: WhatIf, args: argparse.Namespace) -> list
     return verify(profile, known.predictions, args.verify, settings_of(args))
 
 
-def _print(profile: Profile, memory: MemoryProfile, codecs: Sequence[Encoded], args: argparse.Namespace) -> None:
+def _print(
+    profile: Profile, memory: MemoryProfile, codecs: Sequence[Encoded], kept: str | None, args: argparse.Namespace
+) -> None:
     from fedvitals.profile.learning import reached
     from fedvitals.show import memories, profiles
     from fedvitals.show.cli.terminal import print_lines, print_table
@@ -132,23 +135,24 @@ def _print(profile: Profile, memory: MemoryProfile, codecs: Sequence[Encoded], a
         ("run", f"{safe(run.name)}   {safe(run.id)}"),
         ("wall", f"{seconds(profile.wall_s)}, {plural(len(profile.rounds), 'round')}, {run.status.value}"),
     ]
-    trend = profiles.trend_line(profile.rounds)
-    lines += [("trend", trend)] if trend else []
+    lines += profiles.course_lines(profile.course)
     lines += [
         ("target", profiles.reached_line(one, reached(profile.timeline, profile.evaluations, one)))
         for one in args.target
     ]
     skipped = memories.skipped_line(memory)
     lines += memories.memory_lines(memory) + ([("", skipped)] if skipped else [])
+    lines += [("updates", kept)] if kept else []
     lines += [("note", safe(note)) for note in profile.notes]
     print_lines(lines)
     most = None if args.all else profiles.MOST_CLIENTS
     tables = [
-        profiles.breakdown_table(profile.breakdown_s, profile.wall_s),
+        profiles.breakdown_table(profile.breakdown_s, profile.wall_s, profile.clients_breakdown_s),
         profiles.clients_table(profile.clients, most),
+        *([profiles.own_times_table(profile.clients)] if args.all else []),
         profiles.rounds_table(profile.rounds, most),
         profiles.bytes_table(profile),
-        *([profiles.layers_table(profile)] if args.all else []),
+        *([profiles.client_bytes_table(profile), profiles.layers_table(profile)] if args.all else []),
         profiles.codecs_table(codecs),
         *memories.memory_tables(memory),
     ]

@@ -59,12 +59,11 @@ def time(found: Contents, picture: Picture) -> str:
     lines = [("wall time", seconds(profile.wall_s))]
     if profile.bottleneck is not None:
         lines += [("bottleneck", profiles.verdict_line(profile)), ("why", safe(profile.bottleneck.why, 400))]
-    trend = profiles.trend_line(profile.rounds)
-    lines += [("trend", trend)] if trend else []
+    lines += profiles.course_lines(profile.course)
     lines += [("note", safe(note)) for note in profile.notes]
-    spent = sorted(profile.breakdown_s.values(), reverse=True)
+    phases = profiles.breakdown_table(profile.breakdown_s, profile.wall_s, profile.clients_breakdown_s)
+    spent = [profile.breakdown_s.get(row[0], 0.0) for row in phases.rows]
     shares = [took / max(spent[0], 1e-12) for took in spent]
-    phases = profiles.breakdown_table(profile.breakdown_s, profile.wall_s)
     named = phases._replace(title="by phase, on the critical path")
     where = table(named, shares=shares) if profile.wall_s > 0 else ""
     pictures = [picture(name) for name in ("breakdown", "path", "waterfall", "round path", "seconds")]
