@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from fedvitals.diagnose.chart import Chart, Gradients, Updates
 from fedvitals.store.protocol import RunReader
 from fedvitals.store.table import Ints, ParticipationTable, read_table
-from fedvitals.vocabulary import Layout, StepBlock, UpdateBlock
+from fedvitals.vocabulary import STATISTICS, Layout, StepBlock, UpdateBlock
 
 GRAVE = "WARNING"
 MOST_LOGS = 1000
 _UNIT_SCALE = np.float32(1 / 63.5)  # what one step of a unit's sketch is worth
+Where = slice | Ints
 
 
 class Charting:
@@ -84,60 +85,51 @@ def _places(blocks: Sequence[UpdateBlock], table: ParticipationTable) -> Ints:
 
 
 def _aligned(blocks: Sequence[UpdateBlock], layout: Layout, places: Ints) -> Updates:
-    present = places >= 0
-    taken = np.where(present, places, 0)
+    shares, whole_rows = _shares(blocks, places), bool((places >= 0).all())
 
-    def lined_up(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        whole = np.concatenate([_or_missing(getattr(block, name), len(block.stats), shape) for block in blocks])
-        rows: NDArray[np.float32] = whole[taken]
-        rows[~present] = np.nan
+    def lined_up(name: str, *shape: int, missing: float = np.nan, dtype: type[Any] = np.float32) -> NDArray[Any]:
+        """Straight from the blocks to where each row belongs: these are the largest arrays of all."""
+        arrays = [getattr(block, name) for block, _, _ in shares]
+        whole = whole_rows and all(array is not None and array.shape[1] == shape[0] for array in arrays)
+        rows = np.empty((len(places), *shape), dtype) if whole else np.full((len(places), *shape), missing, dtype)
+        for (_, here, there), array in zip(shares, arrays, strict=True):
+            if array is not None:
+                rows[here, : array.shape[1]] = array[there]
         return rows
 
     kept = max((block.losses.shape[1] for block in blocks if block.losses is not None), default=0)
-    losses = np.concatenate([_losses(block, kept) for block in blocks])[taken]
-    steps = np.concatenate([_loss_steps(block, kept) for block in blocks])[taken]
-    losses[~present], steps[~present] = np.nan, -1
-    bad = np.concatenate([_nonfinite(block) for block in blocks])[taken]
-    bad[~present] = 0
     layers, units, buckets = len(layout.layers), layout.units, sum(layout.sketch_buckets)
     with_units = any(block.unit_norms is not None for block in blocks)
     with_sketches = any(block.sketches is not None for block in blocks)
     return Updates(
         layout=layout,
-        present=present,
-        stats=lined_up("stats", (layers, 6)),
-        nonfinite=bad,
-        sketches=lined_up("sketches", (buckets,)) if with_sketches else None,
-        unit_norms=lined_up("unit_norms", (units,)) if with_units else None,
-        unit_sums=lined_up("unit_sums", (units,)) if with_units else None,
-        unit_sketches=lined_up("unit_sketches", (units, 8)) * _UNIT_SCALE if with_units else None,
-        losses=losses,
-        loss_steps=steps,
+        present=places >= 0,
+        stats=lined_up("stats", layers, len(STATISTICS)),
+        nonfinite=lined_up("nonfinite", layers, missing=0, dtype=np.int64),
+        sketches=lined_up("sketches", buckets) if with_sketches else None,
+        unit_norms=lined_up("unit_norms", units) if with_units else None,
+        unit_sums=lined_up("unit_sums", units) if with_units else None,
+        unit_sketches=lined_up("unit_sketches", units, 8) * _UNIT_SCALE if with_units else None,
+        losses=lined_up("losses", kept),
+        loss_steps=lined_up("loss_steps", kept, missing=-1, dtype=np.int64),
     )
 
 
-def _or_missing(array: NDArray[Any] | None, rows: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    return np.full((rows, *shape), np.nan, np.float32) if array is None else array.astype(np.float32)
+def _shares(blocks: Sequence[UpdateBlock], places: Ints) -> list[tuple[UpdateBlock, Where, Where]]:
+    """Of each block: the participations it tells of, and in which of its rows."""
+    order = np.argsort(places, kind="stable")
+    ends = np.cumsum([0, *(len(block.stats) for block in blocks)])
+    bounds = np.searchsorted(places[order], ends)
+    return [
+        (block, _slice(order[low:high]), _slice(places[order[low:high]] - end))
+        for block, low, high, end in zip(blocks, bounds[:-1], bounds[1:], ends[:-1], strict=True)
+    ]
 
 
-def _losses(block: UpdateBlock, kept: int) -> NDArray[np.float32]:
-    wide = np.full((len(block.stats), kept), np.nan, np.float32)
-    if block.losses is not None:
-        wide[:, : block.losses.shape[1]] = block.losses
-    return wide
-
-
-def _loss_steps(block: UpdateBlock, kept: int) -> Ints:
-    wide = np.full((len(block.stats), kept), -1, np.int64)
-    if block.loss_steps is not None:
-        wide[:, : block.loss_steps.shape[1]] = block.loss_steps
-    return wide
-
-
-def _nonfinite(block: UpdateBlock) -> Ints:
-    if block.nonfinite is None:
-        return np.zeros(block.stats.shape[:2], np.int64)
-    return block.nonfinite.astype(np.int64)
+def _slice(rows: Ints) -> Where:
+    """The same rows as a slice where they follow one another: those are copied at once."""
+    follow = len(rows) > 0 and bool((np.diff(rows) == 1).all())
+    return slice(int(rows[0]), int(rows[-1]) + 1) if follow else rows
 
 
 def _gradients(

@@ -52,6 +52,12 @@ class Course:
     raw: Floats  # [participations, NAMES]: the measures themselves
     measured: Ints  # rows that have them
 
+    @property
+    def known(self) -> Singles:
+        """The features of the measured rows; without a copy where that is all of them in order."""
+        every = np.array_equal(self.measured, np.arange(len(self.features)))
+        return self.features if every else self.features[self.measured]
+
     def column(self, name: str) -> Floats:
         return self.features[:, FEATURES.index(name)].astype(np.float64)
 
@@ -66,16 +72,14 @@ class _Memory:
         self.first = np.zeros((clients, buckets), np.float32)
         self.apart = np.zeros((clients, buckets), np.float32)  # the sum of what it did unlike the cohort
         self.units = np.zeros((clients, units))
-        self.raw = np.full((clients, LATELY, len(NAMES)), np.nan)
-        self.scores = np.full((clients, LATELY, len(NAMES)), np.nan)
-        self.sums = np.zeros((clients, len(NAMES)))
-        self.score_sums = np.zeros((clients, len(NAMES)))
-        self.seen = np.zeros((clients, len(NAMES)))
+        self.raw = np.full((clients, RECENT - 1, len(NAMES)), np.nan)
+        self.scores = np.full((clients, LATELY - 1, len(NAMES)), np.nan)
+        self.sums, self.score_sums, self.seen = (np.zeros((clients, len(NAMES))) for _ in range(3))
 
 
 def course(chart: Chart) -> Course:
     """The course of a run. Asked for through `chart.shared(course)`: several rules want it."""
-    out = np.full((len(chart.participations), len(FEATURES)), np.nan, np.float32)
+    out = np.full((len(FEATURES), len(chart.participations)), np.nan, np.float32).T  # the scorer goes by columns
     updates = chart.updates
     if updates is None or updates.sketches is None:
         return Course(out, np.empty((len(out), len(NAMES))), np.empty(0, np.int64))
@@ -91,8 +95,9 @@ def course(chart: Chart) -> Course:
         raw, sketches, units = _raw(updates, rows, alone, pushed, where, memory, chart.participations.client[rows])
         clients = chart.participations.client[rows]
         context = mood.context(chart, cohort, rows, raw, updates)
-        out[rows] = np.concatenate([*_seen(raw, memory, clients), _with_past(context, memory, clients)], axis=1)
-        _remember(memory, clients, raw, out[rows, : len(NAMES)].astype(np.float64), sketches, units)
+        seen = _seen(raw, memory, clients)
+        out[rows] = np.concatenate([*seen, _with_past(context, memory, clients)], axis=1)
+        _remember(memory, clients, raw, seen[0].astype(np.float32), sketches, units)
         plain[rows] = raw
         measured.append(rows)
     return Course(out, plain, np.concatenate(measured) if measured else np.empty(0, np.int64))
@@ -125,18 +130,16 @@ def _sketches(updates: Updates, rows: Ints) -> Numbers:
 
 def _seen(raw: Floats, memory: _Memory, clients: Ints) -> tuple[Floats, ...]:
     """The ways, in the order of WAYS."""
-    now = scores(raw)
-    recent = np.concatenate([memory.scores[clients][:, 1:], now[:, None]], axis=1)
-    lately = _mean(recent)
+    now, away = _scored(raw)
+    lately = _mean(np.concatenate([memory.scores[clients], now[:, None]], axis=1))
+    past, times = memory.sums[clients], memory.seen[clients]
     with np.errstate(invalid="ignore", divide="ignore"):
-        ever = (memory.score_sums[clients] + np.nan_to_num(now)) / (memory.seen[clients] + ~np.isnan(now))
-        moved = raw - memory.sums[clients] / memory.seen[clients]
-        change = scores(moved)
-        last = np.concatenate([memory.raw[clients][:, 1:], raw[:, None]], axis=1)[:, -RECENT:]
-        since = np.nansum(last[:, :-1], axis=1)
-        earlier = (memory.sums[clients] - since) / (memory.seen[clients] - (~np.isnan(last[:, :-1])).sum(axis=1))
+        ever = (memory.score_sums[clients] + np.nan_to_num(now)) / (times + ~np.isnan(now))
+        change, moved = _scored(raw - past / times)
+        last = np.concatenate([memory.raw[clients], raw[:, None]], axis=1)
+        earlier = (past - np.nansum(last[:, :-1], axis=1)) / (times - (~np.isnan(last[:, :-1])).sum(axis=1))
         change_lately = scores(_mean(last) - earlier)
-    return now, lately, ever, change, change_lately, raw - _medians(raw)[0], moved - _medians(moved)[0]
+    return now, lately, ever, change, change_lately, away, moved
 
 
 def _mean(values: Floats) -> Floats:
@@ -149,11 +152,17 @@ def _mean(values: Floats) -> Floats:
 
 def scores(values: Floats) -> Floats:
     """Robust scores a column; NaN stays NaN, a column with fewer than LEAST_COHORT values is NaN."""
+    return _scored(values)[0]
+
+
+def _scored(values: Floats) -> tuple[Floats, Floats]:
+    """The scores, and the plain distances from the median."""
     middle, count = _medians(values)
-    width, _ = _medians(np.abs(values - middle))
-    found = np.clip((values - middle) / np.maximum(TO_SIGMA * width, FLOOR), -MOST, MOST)
+    away = values - middle
+    width, _ = _medians(np.abs(away))
+    found = np.clip(away / np.maximum(TO_SIGMA * width, FLOOR), -MOST, MOST)
     found[:, count < LEAST_COHORT] = np.nan
-    return found
+    return found, away
 
 
 def _medians(values: Floats) -> tuple[Floats, Ints]:
@@ -167,7 +176,7 @@ def _medians(values: Floats) -> tuple[Floats, Ints]:
 
 
 def _remember(
-    memory: _Memory, clients: Ints, raw: Floats, now: Floats, sketches: Numbers, units: Numbers | None
+    memory: _Memory, clients: Ints, raw: Floats, now: Singles, sketches: Numbers, units: Numbers | None
 ) -> None:
     memory.count[clients] += 1
     memory.previous[clients] = sketches

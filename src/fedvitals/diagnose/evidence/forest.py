@@ -46,7 +46,7 @@ class Trees:
         out = np.repeat(self.base[:, None].astype(np.float64), len(features), axis=1)
         trees = list(self._trees())
         for first in range(0, len(features), AT_ONCE):
-            walk = _Walk(np.asfortranarray(features[first : first + AT_ONCE], dtype=np.float32))
+            walk = _Walk(_by_columns(features[first : first + AT_ONCE]))
             for scorer, tests, leaves in trees:
                 out[scorer, first : first + AT_ONCE] += walk.values(tests, *leaves)
         return out.T
@@ -59,6 +59,13 @@ class Trees:
         for tree, scorer in enumerate(self.scorer.tolist()):
             halves = self.leaves[tree].reshape(2, HALF)
             yield scorer, tests[ends[tree] : ends[tree + 1]], np.where(LOWEST < HALF, halves[:, LOWEST % HALF], 0)
+
+
+def _by_columns(rows: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Such that a column's values follow one another."""
+    if rows.dtype == np.float32 and rows.strides[0] == rows.itemsize:
+        return rows.astype(np.float32, copy=False)
+    return np.asfortranarray(rows, dtype=np.float32)
 
 
 class _Walk:

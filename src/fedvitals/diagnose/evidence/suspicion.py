@@ -53,7 +53,7 @@ def suspicions(chart: Chart) -> tuple[Suspicion, ...]:
         return ()
     table = chart.participations
     owner = table.client[rows]
-    clocks = watched(scorers.alarming.scores(found.features[rows]), owner, table.attempt[rows])
+    clocks = watched(scorers.alarming.scores(found.known), owner, table.attempt[rows])
     rung = (clocks >= scorers.suspect).any(axis=(1, 2))
     return tuple(
         _suspicion(chart, found, scorers, int(client), rows[owner == client], clocks[owner == client])
