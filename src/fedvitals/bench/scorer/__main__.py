@@ -25,8 +25,8 @@ from fedvitals.diagnose.evidence.course import FEATURES
 from fedvitals.diagnose.evidence.forest import SCORER, Scorers, save
 from fedvitals.diagnose.evidence.suspicion import CLOCKS, watched
 
-ACCUSE_RATE = 0.006  # of runs without a fault, of all kinds and clocks together
-SUSPECT_RATE = 0.02
+ACCUSE_RATE = 0.008  # of runs without a fault, of all kinds and clocks together
+SUSPECT_RATE = 0.025
 
 
 def main(words: Sequence[str] | None = None) -> int:

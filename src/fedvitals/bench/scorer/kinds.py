@@ -47,4 +47,5 @@ ALARMS: Mapping[str, frozenset[str]] = {
     "any": frozenset(SCORED.values()),
     "sent": frozenset({"sign-flip", "scaled-update", "gaussian-update"}),
     "taught": frozenset({"label-flip", "label-noise", "backdoor", "swapped-features"}),
+    "noise": frozenset({"label-noise"}),  # the quietest in an update, and the one that the losses tell most of
 }
