@@ -182,6 +182,20 @@ def test_who_is_late_is_not_used_and_holds_up_nobody(tmp_path: Path) -> None:
     assert all(before.end_ns <= after.start_ns for before, after in itertools.pairwise(own))
 
 
+def test_late_updates_are_used_where_the_job_says_so(tmp_path: Path) -> None:
+    """Their place is free at the deadline all the same: more clients are at work than are waited for."""
+    job = {**ASYNC, "network.profile": "none", "server.deadline_s": 0.1, "server.late": "use", "train.rounds": 80}
+    faults = [{"kind": "slow-compute", "clients": [0], "strength": 15_000.0}]
+    result = run(small({**job, "faults": faults}), tmp_path)
+    with recorded(tmp_path) as reader:
+        own = sorted(reader.participations(client="0"), key=lambda one: one.start_ns)
+    assert own
+    assert result.late == 0
+    assert {one.outcome for one in own} == {Outcome.USED.value}
+    assert min(one.duration_s for one in own) > 0.1
+    assert all(one.staleness for one in own)
+
+
 def test_a_deadline_that_nobody_meets_is_named(tmp_path: Path) -> None:
     """With what the quickest took; the run keeps what happened."""
     with pytest.raises(TrainingError, match=r"nobody was done within server\.deadline_s = 0\.001; the quickest, \d+"):

@@ -297,7 +297,9 @@ class Collector:
         trained = arrival.trained
         took_s = [one.total_s for one in arrival.reckoned] if arrival.reckoned else durations_s(trained)
         heard = reports(trained, self._training.job.train.epochs, took_s)
-        self.reports |= dict(zip((work.client for work in trained.works), heard, strict=True))
+        late = judged.get("outcome") == Outcome.LATE.value
+        for work, report in zip(trained.works, heard, strict=True):
+            self.reports[work.client] = report._replace(late=late)
         times = self._times.columns(trained, arrival.reckoned)
         said = remarks(self._training.server.uplink, arrival.names, [one.retries for one in arrival.reckoned])
         record(

@@ -181,6 +181,11 @@ class ServerSpec(Section):
     )
     buffer: int = key(10, "Async: updates a step of the server.", low=1, high=1_000_000)
     concurrency: int = key(100, "Async: clients at work at once.", low=1, high=1_000_000)
+    late: str = key(
+        "drop",
+        "Async: an update that comes after server.deadline_s is dropped, or used; its place is free either way.",
+        choices=("drop", "use"),
+    )
     staleness_bound: int = key(0, "Async: versions an update may be behind; 0 has no bound.", low=0, high=1_000_000)
     staleness_weight: str = key(
         "polynomial",

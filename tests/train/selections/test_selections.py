@@ -141,6 +141,19 @@ def test_oort_wears_nobody_out() -> None:
     assert counts[0] < 100
 
 
+def test_oort_turns_to_clients_that_come_in_time() -> None:
+    """Latecomers are left alone even where the few others are worn out: of a round of them nothing would come."""
+    counts = _play(
+        make("oort", 1, 60),
+        200,
+        60,
+        10,
+        [Report(10, 1.0 + 0.001 * client, 1.0, late=client >= 12) for client in range(60)],
+    )
+    in_time = sum(counts[client] for client in range(12))
+    assert in_time > 0.9 * sum(counts.values())
+
+
 def test_pisces_prefers_fresh_updates_but_not_speed() -> None:
     """Of equal losses who comes stale is asked less; who is slow but fresh is not."""
     stale = [Report(10, 1.0, 1.0 + client / 1000, 0 if client < 10 else 24) for client in range(20)]

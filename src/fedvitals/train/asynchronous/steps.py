@@ -171,8 +171,9 @@ class Steps:
             return
         staleness = step.number - event.flight.base.number
         report = reports(event.trained, epochs, [event.times.duration_s])[0]
-        self._selection.heard(work.client, report._replace(staleness=staleness))
-        if event.flight.overdue:
+        late = event.flight.overdue and self._training.job.server.late == "drop"
+        self._selection.heard(work.client, report._replace(staleness=staleness, late=late))
+        if late:
             step.late.append(event)
             self._vainly(step, event)
         elif too_stale(self._training.job.server, staleness):

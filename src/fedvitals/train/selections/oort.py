@@ -5,7 +5,8 @@ explore clients that were never asked, fewer as time goes on. The others go to c
 have to teach, more where they were not heard of for long, less where they are slower than the pace T. The pace is a
 percentile of the durations seen; where learning slackens it gives way to slower clients. The constants are those of
 the paper and its code. What is unlike: how fast a client is, is not known before it has been asked once, so those to
-explore are drawn by lot; and who is worn out is judged by the mean of all, not by a fixed number of rounds.
+explore are drawn by lot; who is worn out is judged by the mean of all, not by a fixed number of rounds; and a client
+whose last update came too late counts a quarter, as the pace knows nothing of the round's deadline.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ CUT_OFF = 0.95  # of the lowest utility that would get a place: who is above it 
 CLIPPED_AT = 95.0  # percentile: one outlier must not take every place
 PACE_FIRST, PACE_STEP, PACE_EVERY = 30.0, 5.0, 20  # percentiles; rounds
 UNCERTAINTY = 0.1
+LATE = 0.25  # of the score of a client whose last update came when nobody waited for it
 WORN_OUT = 10.0  # participations, beyond three times the mean
 
 
@@ -34,6 +36,7 @@ class OortSelection:
         self._utility = np.zeros(clients)
         self._duration_s = np.full(clients, np.nan)
         self._heard_at = np.zeros(clients)  # in rounds
+        self._late = np.zeros(clients, dtype=bool)  # when it was last heard of
         self._asked = np.zeros(clients)
         self._round_size = 1
         self._pace = PACE_FIRST
@@ -63,14 +66,14 @@ class OortSelection:
         self._duration_s[client] = report.duration_s
         self._heard_at[client] = self.rounds
         if report.utility is not None:
+            self._late[client] = report.late
             self._utility[client] = report.utility
             self._windows[-1] += report.utility
 
     def _chosen(self, turn: int, present: np.ndarray, k: int) -> np.ndarray:
         random = stream(self._seed, "selection", turn)
-        worn = self._asked[present] > WORN_OUT + 3.0 * self._asked.mean()
         fresh = present[self._asked[present] == 0]
-        known = present[(self._asked[present] > 0) & ~worn]
+        known = self._rested(present, k)
         share = max(EXPLORED_LEAST, EXPLORED_FIRST * EXPLORED_DECAY**self.rounds)
         explored = int(share * k + random.random())  # rounded by chance: a single place is explored sometimes
         explored = max(min(explored, len(fresh)), k - len(known))
@@ -79,6 +82,17 @@ class OortSelection:
         if len(pool) < explored:  # hardly anybody is left: the worn out are better than nobody
             pool = np.setdiff1d(present, best)
         return np.concatenate([best, random.choice(pool, size=explored, replace=False)])
+
+    def _rested(self, present: np.ndarray, k: int) -> np.ndarray:
+        """Who was asked before and is not worn out. Where too few of them come in time, the worn out are let off: of a
+        round of latecomers nothing comes at all."""
+        asked, late = self._asked[present], self._late[present]
+        worn = asked > WORN_OUT + 3.0 * self._asked.mean()
+        rested = (asked > 0) & ~worn
+        if np.count_nonzero(rested & ~late) < k:
+            rested |= worn & ~late
+        found: np.ndarray = present[rested]
+        return found
 
     def _drawn(self, random: np.random.Generator, known: np.ndarray, places: int) -> np.ndarray:
         """By lot among those of the highest scores, in proportion to them."""
@@ -96,6 +110,7 @@ class OortSelection:
         scaled = clipped / max(float(clipped.max()), 1e-12)  # beside it the term of uncertainty has a meaning
         since = np.maximum(self._heard_at[clients], 1.0)
         scores: np.ndarray = scaled + np.sqrt(UNCERTAINTY * np.log(max(self.rounds, 1.0) + 1.0) / since)
+        scores[self._late[clients]] *= LATE
         durations = self._duration_s[clients]
         if np.isnan(durations).all():
             return scores

@@ -16,6 +16,7 @@ class Report(NamedTuple):
     duration_s: float  # from being asked to being done, or given up
     loss: float | None = None  # root of its mean squared loss on the received model; None: nothing came of it
     staleness: int = 0
+    late: bool = False  # it came, but nobody waited for it any more
 
     @property
     def utility(self) -> float | None:
