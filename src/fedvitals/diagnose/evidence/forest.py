@@ -56,9 +56,10 @@ class Trees:
         numbers = (self.feature, self.threshold, self.missing_left, self.keep & ALL, self.keep >> HALF)
         tests = list(zip(*(some.tolist() for some in numbers), strict=True))
         ends = np.searchsorted(self.tree, np.arange(len(self.scorer) + 1)).tolist()
+        halves = self.leaves.reshape(-1, 2, HALF)
+        values = np.where(LOWEST < HALF, halves[:, :, LOWEST % HALF], np.float32(0))
         for tree, scorer in enumerate(self.scorer.tolist()):
-            halves = self.leaves[tree].reshape(2, HALF)
-            yield scorer, tests[ends[tree] : ends[tree + 1]], np.where(LOWEST < HALF, halves[:, LOWEST % HALF], 0)
+            yield scorer, tests[ends[tree] : ends[tree + 1]], values[tree]
 
 
 def _by_columns(rows: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -75,6 +76,7 @@ class _Walk:
     def __init__(self, columns: NDArray[np.float32]) -> None:
         self._columns = columns
         self._low, self._high, self._passed = (np.empty(len(columns), np.uint8) for _ in range(3))
+        self._flag = self._passed.view(np.bool_)
 
     def values(
         self, tests: Sequence[Test], low_values: NDArray[np.float32], high_values: NDArray[np.float32]
@@ -83,23 +85,23 @@ class _Walk:
         self._low.fill(ALL)
         self._high.fill(ALL)
         for feature, threshold, missing_left, low, high in tests:
-            passed = self._compared(self._columns[:, feature], np.float32(threshold), missing_left)
+            passed = self._compared(self._columns[:, feature], threshold, missing_left)
             for side, keep in ((self._low, low), (self._high, high)):
                 if keep != ALL:
-                    side &= passed | np.uint8(keep)
+                    side &= passed | keep
         none_low = np.negative((self._low == 0).view(np.uint8))
         self._high &= none_low  # the lowest leaf counts, and one of the two values is 0
         found: NDArray[np.float32] = low_values.take(self._low, mode="clip")
         found += high_values.take(self._high, mode="clip")
         return found
 
-    def _compared(self, values: NDArray[np.float32], limit: np.float32, missing_left: bool) -> NDArray[np.uint8]:
+    def _compared(self, values: NDArray[np.float32], limit: float, missing_left: bool) -> NDArray[np.uint8]:
         """All bits where a row passes, none where it fails; of a missing value the test says which."""
-        passed, flag = self._passed, self._passed.view(np.bool_)
+        passed = self._passed
         if missing_left:
-            np.greater(values, limit, out=flag)
+            np.greater(values, limit, out=self._flag)
             return np.subtract(passed, ONE, out=passed)
-        np.less_equal(values, limit, out=flag)
+        np.less_equal(values, limit, out=self._flag)
         return np.negative(passed, out=passed)
 
 
