@@ -6,7 +6,7 @@ have to teach, more where they were not heard of for long, less where they are s
 percentile of the durations seen; where learning slackens it gives way to slower clients. The constants are those of
 the paper and its code. What is unlike: how fast a client is, is not known before it has been asked once, so those to
 explore are drawn by lot; who is worn out is judged by the mean of all, not by a fixed number of rounds; and a client
-whose last update came too late counts a quarter, as the pace knows nothing of the round's deadline.
+that was too slow for any round so far counts a quarter, as the pace knows nothing of the rounds' deadline.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CUT_OFF = 0.95  # of the lowest utility that would get a place: who is above it 
 CLIPPED_AT = 95.0  # percentile: one outlier must not take every place
 PACE_FIRST, PACE_STEP, PACE_EVERY = 30.0, 5.0, 20  # percentiles; rounds
 UNCERTAINTY = 0.1
-LATE = 0.25  # of the score of a client whose last update came when nobody waited for it
+LATE = 0.25  # of the score of a client that is too slow for any round there has been
 WORN_OUT = 10.0  # participations, beyond three times the mean
 
 
@@ -37,6 +37,7 @@ class OortSelection:
         self._duration_s = np.full(clients, np.nan)
         self._heard_at = np.zeros(clients)  # in rounds
         self._late = np.zeros(clients, dtype=bool)  # when it was last heard of
+        self._in_time_s = 0.0  # the longest that anybody took who was not late
         self._asked = np.zeros(clients)
         self._round_size = 1
         self._pace = PACE_FIRST
@@ -67,6 +68,7 @@ class OortSelection:
         self._heard_at[client] = self.rounds
         if report.utility is not None:
             self._late[client] = report.late
+            self._in_time_s = max(self._in_time_s, 0.0 if report.late else report.duration_s)
             self._utility[client] = report.utility
             self._windows[-1] += report.utility
 
@@ -86,7 +88,7 @@ class OortSelection:
     def _rested(self, present: np.ndarray, k: int) -> np.ndarray:
         """Who was asked before and is not worn out. Where too few of them come in time, the worn out are let off: of a
         round of latecomers nothing comes at all."""
-        asked, late = self._asked[present], self._late[present]
+        asked, late = self._asked[present], self._too_slow(present)
         worn = asked > WORN_OUT + 3.0 * self._asked.mean()
         rested = (asked > 0) & ~worn
         if np.count_nonzero(rested & ~late) < k:
@@ -110,7 +112,7 @@ class OortSelection:
         scaled = clipped / max(float(clipped.max()), 1e-12)  # beside it the term of uncertainty has a meaning
         since = np.maximum(self._heard_at[clients], 1.0)
         scores: np.ndarray = scaled + np.sqrt(UNCERTAINTY * np.log(max(self.rounds, 1.0) + 1.0) / since)
-        scores[self._late[clients]] *= LATE
+        scores[self._too_slow(clients)] *= LATE
         durations = self._duration_s[clients]
         if np.isnan(durations).all():
             return scores
@@ -119,6 +121,11 @@ class OortSelection:
             slow = np.where(durations > pace_s, (pace_s / durations) ** SLOW_POWER, 1.0)
         found: np.ndarray = scores * slow
         return found
+
+    def _too_slow(self, clients: np.ndarray) -> np.ndarray:
+        """Who was late and took longer than anybody who was not: its round did not just have enough others."""
+        slow: np.ndarray = self._late[clients] & (self._duration_s[clients] > self._in_time_s)
+        return slow
 
     def _set_pace(self) -> None:
         """Where less was learnt than in the window before, slower clients get their chance."""
