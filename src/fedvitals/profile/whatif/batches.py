@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -33,38 +34,60 @@ class Batch(NamedTuple):
 class Costs:
     """What a batch of any clients takes."""
 
-    fit: Fit
+    longest_s: float  # a step of the longest
+    every_s: float  # a step of anybody
     steps: Mapping[str, float]
+    usual: float  # steps, of a client of whom nothing is known
     behind_s: Mapping[str, float]
 
     def seconds(self, clients: Sequence[str]) -> float:
-        usual = float(np.median(list(self.steps.values())))
-        steps = [self.steps.get(client, usual) for client in clients]
+        steps = [self.steps.get(client, self.usual) for client in clients]
         if not steps:
             return 0.0
         behind = max(self.behind_s.get(client, 0.0) for client in clients)
-        return float(self.fit.seconds @ np.array([max(steps), sum(steps)])) + behind
+        return self.longest_s * max(steps) + self.every_s * sum(steps) + behind
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Those of a run, looked at once for all that is asked of them."""
+
+    rounds: list[list[Batch]]
+    costs: Costs | None  # None where they do not tell
+    size: int  # of the largest
+    before_s: list[float]  # a round's, as they would have it
+
+
+def batches_of(model: Model) -> Batches:
+    rounds = _batches(model)
+    costs = _costs([batch for some in rounds for batch in some])
+    size = max((len(batch.clients) for some in rounds for batch in some), default=0)
+    before = [] if costs is None else _parts_s(model, costs, size, ())
+    return Batches(rounds, costs, size, before)
 
 
 def less_without(model: Model, away: Collection[str]) -> list[float] | None:
     """Seconds by which rounds are shorter without these clients; None where batches do not tell."""
-    found = _batches(model)
-    costs = _costs([batch for some in found for batch in some])
-    size = max((len(batch.clients) for some in found for batch in some), default=0)
-    if costs is None or not size:
+    known = model.batches
+    if known.costs is None:
         return None
-
-    def part_s(place: int, gone: Collection[str]) -> float:
-        asked = model.draw.asked(place, gone)
-        chunks = [asked[first : first + size] for first in range(0, len(asked), size)]
-        return max(arrivals([costs.seconds(chunk) for chunk in chunks], model.workers), default=0.0)
-
-    return [part_s(place, ()) - part_s(place, away) for place in range(len(model.rounds))]
+    after = _parts_s(model, known.costs, known.size, away)
+    return [was - now for was, now in zip(known.before_s, after, strict=True)]
 
 
 def batches_s(model: Model) -> list[list[float]]:
     """Seconds of the batches of each round, as they were."""
-    return [[batch.seconds + max(batch.behind_s) for batch in some] for some in _batches(model)]
+    return [[batch.seconds + max(batch.behind_s) for batch in some] for some in model.batches.rounds]
+
+
+def _parts_s(model: Model, costs: Costs, size: int, away: Collection[str]) -> list[float]:
+    """The batches' part of each round, without these clients."""
+    found = []
+    for place in range(len(model.rounds)):
+        asked = model.draw.asked(place, away)
+        chunks = [asked[first : first + size] for first in range(0, len(asked), size)]
+        found.append(max(arrivals([costs.seconds(chunk) for chunk in chunks], model.workers), default=0.0))
+    return found
 
 
 def _costs(batches: Sequence[Batch]) -> Costs | None:
@@ -80,7 +103,9 @@ def _costs(batches: Sequence[Batch]) -> Costs | None:
             steps[client].append(count)
             behind[client].append(seconds)
     middle = {client: float(np.median(some)) for client, some in steps.items()}
-    return Costs(fit, middle, {client: float(np.mean(some)) for client, some in behind.items()})
+    longest_s, every_s = fit.seconds.tolist()
+    usual, means = median(middle.values()), {client: sum(some) / len(some) for client, some in behind.items()}
+    return Costs(longest_s, every_s, middle, usual, means)
 
 
 def _in_proportion(amounts: Floats, took_s: Floats) -> Fit | None:
@@ -93,21 +118,24 @@ def _batches(model: Model) -> list[list[Batch]]:
     """Of each round, in the order in which they began."""
     table, names = model.timeline.participations, model.timeline.clients
     rows: dict[int, dict[tuple[int, int], list[int]]] = {one.number: defaultdict(list) for one in model.rounds}
-    for row in np.flatnonzero(table.attributed).tolist():
-        if int(table.round[row]) in rows:
-            rows[int(table.round[row])][int(table.start_ns[row]), int(table.chunk[row])].append(row)
+    batched = np.flatnonzero(table.attributed)
+    where = (batched, table.round[batched], table.start_ns[batched], table.chunk[batched])
+    for row, number, start_ns, chunk in zip(*(column.tolist() for column in where), strict=True):
+        if number in rows:
+            rows[number][start_ns, chunk].append(row)
+    clients, end_ns = table.client.tolist(), table.end_ns.tolist()
+    steps = np.nan_to_num(table.steps, nan=1.0).tolist()
     found = []
     for one in model.rounds:
         some = []
         for (start_ns, _), members in sorted(rows[one.number].items()):
-            ends = table.end_ns[members]
-            together = int(ends.min())
+            together = min(end_ns[row] for row in members)
             some.append(
                 Batch(
-                    tuple(names[int(table.client[row])] for row in members),
-                    tuple(np.nan_to_num(table.steps[members], nan=1.0).tolist()),
+                    tuple(names[clients[row]] for row in members),
+                    tuple(steps[row] for row in members),
                     max(together - start_ns, 0) / 1e9,
-                    tuple(((ends - together) / 1e9).tolist()),
+                    tuple((end_ns[row] - together) / 1e9 for row in members),
                 )
             )
         found.append(some)

@@ -57,6 +57,8 @@ class BySeed:
         return self._chosen(number, self._present(number, look, away), self.count)
 
     def taken(self, turn: int, step: int, busy: Collection[str], free: int, look: int = 0) -> list[str]:
+        if len(busy) >= len(self.everybody):  # without looking at each, over and over
+            return []
         return self._chosen(turn, self._present(step, look, busy), free)
 
     def _present(self, number: int, look: int, away: Collection[str]) -> list[str]:
@@ -95,6 +97,8 @@ class AsRecorded:
         return left + [others[index] for index in order[:missing]]
 
     def taken(self, turn: int, step: int, busy: Collection[str], free: int, look: int = 0) -> list[str]:
+        if len(busy) >= len(self.everybody):
+            return []
         idle = [one for one in self.everybody if one not in busy]
         order = stream(0, "what-if places", turn).permutation(len(idle)).tolist()
         return [idle[index] for index in order[:free]]

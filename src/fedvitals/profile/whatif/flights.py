@@ -39,7 +39,9 @@ class Flights:
         self._plan = plan
         self._now_s = 0.0
         self._at_work: list[tuple[float, int, str, bool]] = []  # when, in which order asked, who, whether it delivers
+        self._busy: set[str] = set()  # at work, or with an update in the buffer
         self._attempts: Counter[str] = Counter()
+        self._begun = 0  # participations
         self._turn = 0
         self._judged = 0
         self._own_s, self._usual_s = _usual_s(model)
@@ -59,28 +61,31 @@ class Flights:
         buffer: set[str] = set()
         look = 0
         while True:
-            self._ask(step, buffer, look)
+            self._ask(step, look)
             if self._at_work:
                 due_s, _, client, delivered = heapq.heappop(self._at_work)
                 self._now_s = max(self._now_s, due_s)
                 if delivered:
                     buffer.add(client)
+                else:
+                    self._busy.discard(client)
             elif buffer:
-                return True
+                break
             else:
                 look += 1
                 self._now_s += LOOK_AGAIN_S
             if len(buffer) >= self._plan.buffer:
-                return True
-            if look > MOST_LOOKS or self._attempts.total() > MOST_WORK:
+                break
+            if look > MOST_LOOKS or self._begun > MOST_WORK:
                 return False
+        self._busy -= buffer
+        return True
 
-    def _ask(self, step: int, buffer: set[str], look: int) -> None:
+    def _ask(self, step: int, look: int) -> None:
         free = self._plan.places - len(self._at_work)
         if free < 1:
             return
-        busy = buffer.union(client for _, _, client, _ in self._at_work)
-        chosen = self._model.draw.taken(self._turn, step, busy, free, look)
+        chosen = self._model.draw.taken(self._turn, step, self._busy, free, look)
         self._turn += bool(chosen)
         for client in chosen:
             self._begin(client)
@@ -91,8 +96,10 @@ class Flights:
         seconds = task.seconds
         if not task.delivered:  # nobody tells the server of one that went away
             seconds = max(seconds, self._own_s.get(client, self._usual_s))
-        heapq.heappush(self._at_work, (self._now_s + seconds, self._attempts.total(), client, task.delivered))
+        heapq.heappush(self._at_work, (self._now_s + seconds, self._begun, client, task.delivered))
+        self._busy.add(client)
         self._attempts[client] += 1
+        self._begun += 1
 
     def _evaluate(self) -> None:
         took = self._plan.evaluations_s

@@ -23,6 +23,7 @@ from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Outcome
 
 if TYPE_CHECKING:
+    from fedvitals.profile.whatif.batches import Batches
     from fedvitals.profile.whatif.simulate import Simulated
 
 SLACK_NS = 1_000_000  # two clients overlap who are at work together for longer than this
@@ -118,6 +119,13 @@ class Model:
         return simulated(self, Change())
 
     @cached_property
+    def batches(self) -> Batches:
+        """Clients that were trained as one."""
+        from fedvitals.profile.whatif.batches import batches_of
+
+        return batches_of(self)
+
+    @cached_property
     def rows(self) -> list[Ints]:
         """Of each of the timeline's clients, its participations."""
         client = self.timeline.participations.client
@@ -136,8 +144,11 @@ class Model:
     def task(self, client: str, attempt: int) -> Task:
         """A client's work at this attempt: as recorded, or like an earlier one; one who never was asked works like
         somebody else."""
-        known = self.history.get(client) or self.history[self._stand_in(client)]
-        return known[attempt % len(known)]._replace(client=client)
+        own = self.history.get(client)
+        if own:
+            return own[attempt % len(own)]
+        others = self.history[self._stand_in(client)]
+        return others[attempt % len(others)]._replace(client=client)
 
     def _stand_in(self, client: str) -> str:
         names = sorted(self.history)
