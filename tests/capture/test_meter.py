@@ -38,6 +38,9 @@ class Mark:
         self.looked.set()
         return Reading(self.now, self.peak)
 
+    def highest(self) -> int:
+        return self.peak
+
     def reset(self) -> bool:
         if self.settable:
             self.peak = self.now
@@ -231,6 +234,20 @@ def test_another_processs_turn_is_not_our_cost() -> None:
     assert own._governor.spent_ns <= 200_000
 
 
+def test_the_peak_alone_survives_that_the_mark_is_set_back() -> None:
+    """What a participation is told as its process's peak is never less than it was."""
+    mark = Mark()
+    meter = MemoryMeter(mark)
+    mark.use(500)
+    mark.use(200)
+    meter.begin()  # looks, then sets the mark back to 200
+    assert mark.peak == 200
+    assert meter.peak_bytes() == 500
+    mark.use(700)
+    assert meter.peak_bytes() == 700
+    assert mark.reads == 1
+
+
 def test_a_kernel_that_tells_no_more_costs_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     """The phases go on without numbers."""
 
@@ -265,6 +282,7 @@ def test_a_descriptor_that_somebody_closed_is_opened_again() -> None:
     os.close(mark._file)
     assert mark.read().rss_bytes == pytest.approx(first.rss_bytes, rel=0.2)
     assert mark.read().peak_bytes >= mark.read().rss_bytes * 0.99
+    assert mark.highest() == pytest.approx(mark.read().peak_bytes, rel=0.05)
     mark.close()
 
 

@@ -81,6 +81,12 @@ class MemoryMeter:
         """The process's peak as far as anybody looked."""
         return self._highest
 
+    def peak_bytes(self) -> int:
+        """The most that ever was resident, as of now."""
+        with self._lock:
+            self._highest = max(self._highest, (self._mark or self._known()).highest())
+            return self._highest
+
     def look(self) -> Reading:
         """What is resident now, and the most that ever was, whoever set the mark back meanwhile."""
         with self._lock:

@@ -23,6 +23,7 @@ from fedvitals.capture.tensors import (
     distances,
     kernel,
     summarise,
+    taken,
     unchanged,
 )
 from fedvitals.vocabulary import Blob, ModelBlock
@@ -87,12 +88,13 @@ class Models:
 
     def reference(self, source: Source, round_number: int, version: int) -> Reference:
         """Take in the global model at a round's start: its statistics, its drift, and a copy to keep."""
-        flattener, sketcher = self._same_or_new(source)
-        row = flattener.row(source)
+        state = source if isinstance(source, FlatRow) else taken(source)
+        flattener, sketcher = self._same_or_new(source, state)
+        row = flattener.row(state)
         reference = Reference(flattener, sketcher, row, version, flattener.fingerprint(row))
         self._wait(reference, round_number)
         if self._recorder.settings.keep_models:
-            self._keep(source, reference, round_number)
+            self._keep(state, reference, round_number)
         self._module = _weak(source)
         self._remember(reference)
         return reference
@@ -114,7 +116,7 @@ class Models:
         module = self._module() if self._module is not None else None
         if module is None or self._last is None:
             return
-        flattener, _ = self._same_or_new(module)
+        flattener, _ = self._same_or_new(module, module)
         row = flattener.row(module)
         if row.shape == self._last.shape and unchanged(row, self._last):
             return
@@ -180,8 +182,9 @@ class Models:
         ]
         self._recorder.emit(blocks, 64 * len(blocks) + summary.stats.nbytes)
 
-    def _same_or_new(self, source: Source) -> tuple[Flattener, Sketcher | None]:
-        if self._flatteners and self._flatteners[-1][0].fits(source, exactly=True):
+    def _same_or_new(self, source: Source, state: Source) -> tuple[Flattener, Sketcher | None]:
+        """The last one where it fits; a new one is made of the source itself, which knows what is trained."""
+        if self._flatteners and self._flatteners[-1][0].fits(state, exactly=True):
             return self._flatteners[-1]
         return self.flattener(source)
 

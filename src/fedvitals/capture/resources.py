@@ -15,7 +15,7 @@ D = TypeVar("D")
 
 def peak_rss_bytes() -> int:
     """The process's peak so far, by the kernel's count; that the mark is set back for phases changes nothing."""
-    return METER.look().peak_bytes
+    return METER.peak_bytes()
 
 
 def rss_bytes() -> int:

@@ -51,18 +51,17 @@ class Stopwatch:
 
     def count(self, phase: str, began_ns: int, explained_s: float) -> int:
         """Time since `began_ns`, without what phases inside it have explained meanwhile; gives the present instant."""
-        now, draft = self.now(), self.draft
-        seconds = (now - began_ns) / 1e9 - (draft.explained_s - explained_s)
-        draft.add_phase(phase, seconds if seconds > 0.0 else 0.0)
+        now = self.now()
+        self.draft.add_phase(phase, now - began_ns, explained_s)
         return now
 
     def batches(self, loader: Iterable[T], at_hand: dict[str, Any]) -> Iterator[T]:
         """What a loader gives: waiting for it is `load`, the loop's body is `train`. This runs at every step, so one
         ends at the very instant at which the other begins."""
         self.go_on()
-        draft, outside = self.draft, self.stage
+        draft, outside, now = self.draft, self.stage, self.now
         iterator = iter(loader)
-        began = self.now()
+        began = now()
         try:
             while True:
                 before, self.stage = self.stage, "load"
@@ -74,7 +73,8 @@ class Stopwatch:
                     self.blame(error, "load")
                     self.stage = OUTSIDE if before == "train" else before
                     raise
-                ended = self.count("load", began, explained)
+                ended = now()
+                draft.add_phase("load", ended - began, explained)
                 if batch is END:
                     break
                 at_hand["batch"] = batch
@@ -92,10 +92,11 @@ class Stopwatch:
     def end_step(self) -> int:
         """The loop's body is over, or the session is: an exception may leave the loop suspended in its body. Gives the
         present instant."""
-        if self._step is None:
-            return self.now()
-        step, self._step = self._step, None
-        return self.count("train", *step)
+        now, step = self.now(), self._step
+        if step is not None:
+            self._step = None
+            self.draft.add_phase("train", now - step[0], step[1])
+        return now
 
 
 class ClientPhase(PhaseSession):

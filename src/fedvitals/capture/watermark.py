@@ -25,6 +25,9 @@ class Reading(NamedTuple):
 
 class Watermark(Protocol):
     def read(self) -> Reading: ...
+    def highest(self) -> int:
+        """The mark alone, where what is resident now is of no interest: a third of what `read` costs."""
+
     def reset(self) -> bool:
         """Set the mark back to what is resident now; False where that cannot be done."""
 
@@ -67,10 +70,14 @@ class ProcWatermark:
         except (ValueError, IndexError):  # somebody closed it
             self._pid = 0
             return self._told()
-        peak = _most_used()
-        if peak <= self._floor:
-            peak = self._told().peak_bytes
+        peak = self.highest()
         return Reading(rss, peak if peak > rss else rss)
+
+    def highest(self) -> int:
+        if self._pid != os.getpid():
+            return self.read().peak_bytes
+        found = _most_used()
+        return found if found > self._floor else self._told().peak_bytes
 
     def reset(self) -> bool:
         file = self._c.open(CLEAR, os.O_WRONLY | os.O_CLOEXEC)
@@ -128,6 +135,9 @@ class PlainWatermark:
             self._process, self._pid = psutil.Process(), os.getpid()
         rss = int(self._process.memory_info().rss)
         return Reading(rss, max(rss, _most_used()))
+
+    def highest(self) -> int:
+        return _most_used()
 
     def reset(self) -> bool:
         return False

@@ -16,16 +16,16 @@ CACHE_KB = 8000
 _MAX_VALUE_BYTES = 1 << 28  # of one row: far above any block, and no danger to memory
 
 
-def open_writer(path: Path, busy_timeout_s: float, synchronous: str) -> sqlite3.Connection:
+def open_writer(path: Path, busy_timeout_s: float, *, unborn: bool = False) -> sqlite3.Connection:
     """For the journal. A commit reaches the operating system, so a killed process loses nothing that was committed;
-    only checkpoints wait for the disk."""
+    only checkpoints wait for the disk. An `unborn` run is nobody's loss, and has no readers: it needs no log."""
     connection = sqlite3.connect(
         path, isolation_level=None, timeout=busy_timeout_s, check_same_thread=False, cached_statements=64
     )
     for pragma in (
         f"page_size = {schema.PAGE_BYTES}",
-        "journal_mode = WAL",
-        f"synchronous = {synchronous}",
+        f"journal_mode = {'MEMORY' if unborn else 'WAL'}",
+        f"synchronous = {'OFF' if unborn else 'NORMAL'}",
         f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
         f"cache_size = -{CACHE_KB}",
         "secure_delete = OFF",

@@ -33,7 +33,7 @@ class SQLiteStore:
         final = self.root / run.id
         try:
             staging.mkdir(parents=True)
-            with closing(SQLiteJournal(staging, synchronous="OFF")) as journal:  # an empty run is no loss
+            with closing(SQLiteJournal(staging, unborn=True)) as journal:
                 journal.append([run])
             os.rename(staging, final)
             return SQLiteJournal(final, self._busy_timeout_s)

@@ -52,14 +52,14 @@ class BadRecordError(StoreError):
 class SQLiteJournal:
     """Writes one run's folder. Used by one thread at a time."""
 
-    def __init__(self, folder: Path, busy_timeout_s: float = 5.0, synchronous: str = "NORMAL") -> None:
+    def __init__(self, folder: Path, busy_timeout_s: float = 5.0, *, unborn: bool = False) -> None:
         self.folder = folder
         self._pid = os.getpid()
         self._path = folder / DATABASE
         self._blobs = BlobFolder(folder / BLOBS)
         self._blob_bytes = self._blobs.size_bytes()
         self._arrays = ArrayWriter(folder)
-        self._connection = open_writer(self._path, busy_timeout_s, synchronous)
+        self._connection = open_writer(self._path, busy_timeout_s, unborn=unborn)
         if schema.version_of(self._connection) < schema.VERSION:
             schema.migrate(self._connection, schema.MIGRATIONS)
         self._file = self._identity()

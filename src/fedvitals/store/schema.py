@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import get_args, get_type_hints
@@ -35,6 +36,7 @@ SQL_TYPES: dict[type, str] = {int: "INTEGER", float: "REAL", str: "TEXT"}
 Step = Callable[[sqlite3.Connection], None]
 
 
+@cache
 def columns(kind: type) -> dict[str, str]:
     """The fields of a named tuple in order, each with its SQL type."""
     return {name: _sql_type(hint) for name, hint in get_type_hints(kind).items()}

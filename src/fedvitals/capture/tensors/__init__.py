@@ -10,6 +10,7 @@ from fedvitals.capture.tensors.layout import FlatRow, Flattener, Source
 from fedvitals.capture.tensors.rows import distances, gradient_statistics, norms_of, unchanged
 from fedvitals.capture.tensors.sketch import Sketcher, angle, unit_sketch_scale
 from fedvitals.capture.tensors.snapshot import Snapshot
+from fedvitals.capture.tensors.sources import taken
 from fedvitals.capture.tensors.statistics import Summary, cosines_to_others, joined, summarise
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "kernel",
     "norms_of",
     "summarise",
+    "taken",
     "unchanged",
     "unit_sketch_scale",
 ]

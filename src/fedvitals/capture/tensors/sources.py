@@ -24,6 +24,11 @@ def has_names(source: Tensors) -> bool:
     return isinstance(source, nn.Module | Mapping)
 
 
+def taken(source: Tensors) -> Tensors:
+    """A module as its state dict, for who looks at it several times: making one costs more than most looks."""
+    return source.state_dict() if isinstance(source, nn.Module) else source
+
+
 def floats(source: Tensors) -> list[Entry]:
     """All tensors that have a direction, in order; a shared one under each of its names."""
     return [entry for entry in _entries(source) if _has_direction(entry[1])]
