@@ -11,10 +11,11 @@ Matters: the client trains with a momentum of one: it overshoots, swings, and ou
 Evidence: steps, the factor that piling would give and the one seen, the score of the change, how unusual its losses'
 way was, growth of the sampled gradients.
 
-False alarms: the leap must lie between a third and seven fifths of what piling gives (on a logarithmic scale), beyond
-the score that one of the run's clients would pass by chance in one of a thousand runs, and begin in a round whose model
-is well. A client whose learning rate was raised by just that factor looks the same. With one or two steps a
-participation there is nothing, or next to nothing, to pile up: not seen.
+False alarms: the leap must lie between a half and seven fifths of what piling gives (on a logarithmic scale), beyond
+the score that one of the run's clients would pass by chance in one of a thousand runs, begin in a round whose model is
+well and after at least three usual participations, and last: six of seven participations from then on lie beyond the
+middle of the leap, as a few lucky batches do not. A client whose learning rate was raised by just that factor looks the
+same. With one or two steps a participation there is nothing, or next to nothing, to pile up: not seen.
 
 Do: optimizer.zero_grad() before each backward().
 
@@ -44,13 +45,15 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run
 LEAST_STEPS = 2
-LEAST, MOST = 0.35, 1.4  # of what piling gives, on a logarithmic scale
+LEAST, MOST = 0.5, 1.4  # of what piling gives, on a logarithmic scale
 LEAST_TWO = 0.6  # of it with two steps, where piling gives half as much again only
 AMBIGUOUS_STEPS = 6  # from here on a plain factor (a scaled update) of five is inside these bounds too
 OTHER_WAY = 2.0  # then the losses must lie this many times further from their usual way than the others' do
 LONGER = 0.6  # of the leap must show in the update's length: the rest is what its first gradient happened to be
 DOUBLED = math.log(2.0)
 SOON = 3  # participations after which swings may show
+LEAST_USUAL = 3  # participations before the leap: the first ones of a run differ more than any later two
+LASTS = 0.85  # of the participations from the leap on lie beyond its middle
 NOISE = 0.05  # of a logarithm of a rate: clients with one batch an epoch show none at all
 LOOKS = "trains as if its gradients were never set to zero"  # said of clients that only the scorer finds
 ADVICE = (
@@ -99,6 +102,7 @@ def _piled(chart: Chart) -> Iterator[Pile]:
     above = _at(own - in_order(chart, rate.top), change.split) > NOISE  # plain steps do not get there
     least = np.where(steps < 3, LEAST_TWO, LEAST) * expected
     fits = above & (shift > least) & (leap > least) & (longer > LONGER * leap)
+    fits &= (change.split >= LEAST_USUAL) & (_lasting(away, change.split, shift) >= LASTS)
     healthy = chart.shared(well)
     for client in np.flatnonzero(fits & (change.score > limit)):
         rows = chart.histories[client]
@@ -118,6 +122,16 @@ def _leaps(histories: Floats, splits: Ints) -> Floats:
     """The first value after the split against the mean of the two before it."""
     before = (_at(histories, splits - 2) + _at(histories, splits - 1)) / 2
     return np.asarray(_at(histories, splits) - before)
+
+
+def _lasting(histories: Floats, splits: Ints, shifts: Floats) -> Floats:
+    """The share of each client's values from the split on that lie beyond the middle of the shift; NaN of none."""
+    after = np.arange(histories.shape[1]) >= splits[:, None]
+    usual = row_medians(np.where(after, np.nan, histories))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        beyond = after & (histories > (usual + shifts / 2)[:, None])
+        found: Floats = beyond.sum(axis=1) / (after & ~np.isnan(histories)).sum(axis=1)
+    return found
 
 
 def _at(histories: Floats, places: Ints) -> Floats:
