@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 
 from fedvitals.bench.asynchrony import measuring
-from fedvitals.bench.asynchrony.cases import FEDBUFF, FULL, OORT, QUICK, RANDOM, SETTINGS, job, write_devices
+from fedvitals.bench.asynchrony.cases import FEDBUFF, FULL, OORT, QUICK, RANDOM, job, write_devices
 from fedvitals.bench.asynchrony.racing import Race
 from fedvitals.train.build import build
 
 TINY = QUICK._replace(clients=40, at_work=10, needed=7, rounds=4, updates=40, test_rows=60)
 
 
-def test_delays_are_log_normal_and_told_by_class_as_said(tmp_path: Path) -> None:
-    """Sigma 1.0 around a second; the classes and the delays are as correlated as the setting says."""
-    size = QUICK._replace(clients=400)
-    for setting in SETTINGS:
-        logs = np.log(write_devices(tmp_path / "devices.csv", size, 3, setting.correlation))
-        assert np.std(logs) == pytest.approx(1.0, abs=0.1)
-        assert np.median(logs) == pytest.approx(0.0, abs=0.15)
-        federation = build(job(size, 3, "none", FEDBUFF))
-        classes = [float(federation.y[rows].double().mean()) for rows in federation.train_rows]
-        assert np.corrcoef(classes, logs)[0, 1] == pytest.approx(setting.correlation, abs=0.12)
-        assert len({len(rows) for rows in federation.train_rows}) == 1
+def test_delays_are_log_normal_whatever_a_client_holds(tmp_path: Path) -> None:
+    """Sigma 1.0 around a second, apart from the classes; deadlines are the percentiles that they are said to be."""
+    size = QUICK._replace(clients=1000)
+    logs = np.log(write_devices(tmp_path / "devices.csv", size, 3))
+    assert np.std(logs) == pytest.approx(1.0, abs=0.1)
+    shares = [np.mean(logs <= math.log(deadline_s)) for deadline_s in FULL.deadlines_s]
+    assert shares == pytest.approx([0.1, 0.25, 0.5, 0.75, 0.9], abs=0.05)
+    federation = build(job(size, 3, "none", FEDBUFF))
+    classes = [float(federation.y[rows].double().mean()) for rows in federation.train_rows]
+    assert np.corrcoef(classes, logs)[0, 1] == pytest.approx(0.0, abs=0.1)
+    assert len({len(rows) for rows in federation.train_rows}) == 1
 
 
 def test_all_ways_have_as_many_clients_at_work() -> None:
@@ -38,11 +38,11 @@ def test_all_ways_have_as_many_clients_at_work() -> None:
 
 
 def test_a_race_tells_when_it_was_how_good() -> None:
-    """The first time counts; what was never reached is never."""
-    race = Race((1.0, 2.0, 3.0), (0.2, 0.6, 0.5), 0.4)
-    assert [race.reached_s(target) for target in (0.1, 0.55, 0.7)] == [1.0, 2.0, math.inf]
-    assert race.final == pytest.approx(1.3 / 3)
-    assert race.at([0.5, 1.0, 2.5, 9.0])[1:].tolist() == [0.2, 0.6, 0.5]
+    """What has held three times counts; what was never reached is never."""
+    race = Race((1.0, 2.0, 3.0, 4.0), (0.2, 0.6, 0.5, 0.6), 0.4)
+    assert [race.reached_s(target) for target in (0.1, 0.45, 0.55)] == [3.0, 4.0, math.inf]
+    assert race.final == pytest.approx(1.9 / 4)
+    assert race.at([0.5, 1.0, 2.5, 9.0])[1:].tolist() == [0.2, 0.6, 0.6]
     assert math.isnan(race.at([0.5])[0])
 
 
@@ -50,15 +50,15 @@ def test_a_slice_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every way has its rows, ratios are those of the times, and the page, picture and rows are written."""
     monkeypatch.setattr(measuring, "QUICK", TINY)
     rows = measuring.run(quick=True, write=str(tmp_path))
-    known = {(row.case.split(";")[0], row.measure): row for row in rows}
+    known = {(row.case, row.measure): row for row in rows}
     ratio = known[OORT.name, "times sooner at the target"]
     if ratio.value:
         times = [known[way.name, "time to the target"].value for way in (RANDOM, OORT)]
         assert ratio.value == pytest.approx(times[0] / times[1])
-    assert [row.goal for row in rows if row.goal is not None] == [1.5, 3.0]  # of the one setting that is quick
+    assert [row.goal for row in rows if row.goal is not None] == [1.5, 3.0]
     assert all(0 <= row.value <= 1 for row in rows if row.unit == "share")
     assert all(row.low <= row.value <= row.high for row in rows)
     written = json.loads((tmp_path / "explanation" / "async-bench.json").read_text())
     assert len(written["rows"]) == len(rows)
     assert "fedbuff, pisces" in (tmp_path / "explanation" / "async-bench.md").read_text()
-    assert (tmp_path / "explanation" / "async-bench.svg").read_text().count("<polyline") == 5
+    assert (tmp_path / "explanation" / "async-bench.svg").read_text().count("<polyline") == 6

@@ -15,6 +15,7 @@ from fedvitals.train.evaluate import evaluate_groups
 from fedvitals.train.hooks import NoHook
 from fedvitals.train.job import Job
 from fedvitals.train.progress import NoProgress
+from fedvitals.train.target import Target
 from fedvitals.train.threads import one_thread
 
 LAST = 10  # evaluations whose mean is the final accuracy
@@ -33,8 +34,9 @@ class Race:
         return float(np.mean(self.accuracies[-LAST:]))
 
     def reached_s(self, accuracy: float) -> float:
-        """When the model was so good for the first time; infinity when it never was."""
-        reached = (at for at, found in zip(self.times_s, self.accuracies, strict=True) if found >= accuracy)
+        """When the model had been so good for three evaluations in a row; infinity when it never was."""
+        target = Target(accuracy)
+        reached = (at_s for at_s, found in zip(self.times_s, self.accuracies, strict=True) if target.held(found))
         return next(reached, math.inf)
 
     def at(self, times_s: Sequence[float]) -> NDArray[np.float64]:
