@@ -128,6 +128,28 @@ def test_the_page_says_what_was_left_out(filled: Results) -> None:
     assert any("mnist" in words for words in left_out([], planned, {}))
 
 
+def test_the_page_tells_the_newest_rules_apart(filled: Results) -> None:
+    """Where others have judged too; the rules that judged last are the newest, read back or not."""
+    assert "By the newest rules alone" not in text(filled.of(CELLS), CELLS, {}, filled.newest)
+    filled.add(_line(CELLS[0], "v2", found=False))
+    assert filled.newest == Results(filled.path).newest == "v2"
+    page = text(filled.of(CELLS), CELLS, {}, filled.newest)
+    alone = page.partition("## By the newest rules alone")[2].partition("\n## ")[0]
+    assert "the 1 runs that rules `v2` have judged; the other 4" in alone
+    assert "| from round 5, all clients a round, 30 or 100 clients | 1 | 0 (0/3) |" in alone
+    assert "## Beside others" in page
+
+
+def test_quiet_faults_have_goals_among_many_clients(filled: Results) -> None:
+    """Ten clients are told apart, and nothing is asked of them."""
+    many = Cell("digits", "iid", 30, 1.0, "backdoor", bad="1", from_round=5)
+    rows = [row for row in summary([*filled.of(CELLS), _line(many)]) if row.measure.startswith("accused or suspect")]
+    assert [(row.case, row.goal) for row in rows] == [
+        ("quiet fault: backdoor, all clients a round, 30 or 100 clients", 0.60),
+        ("quiet fault: backdoor, all clients a round, 10 clients", None),
+    ]
+
+
 def test_the_picture_has_a_dot_for_each_detector_and_fault(filled: Results) -> None:
     """As well-formed SVG."""
     root = ElementTree.fromstring(drawn(filled.of(CELLS)))

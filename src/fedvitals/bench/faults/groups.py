@@ -10,6 +10,7 @@ from fedvitals.faults.fault import DataFault, UpdateFault
 from fedvitals.faults.registry import BY_KIND
 
 LEAST_HIT = 0.2  # share of a client's rows below which a flip of some classes is too little to ask for
+MANY = "30 or 100 clients"
 IN_TRAINING = frozenset({"exploding-lr", "tiny-lr", "frozen-layer", "missing-zero-grad"})
 
 
@@ -39,7 +40,7 @@ def loud_groups(lines: Iterable[Line]) -> dict[str, list[Line]]:
     """Loud faults by circumstance; the first is what the goal is about."""
     loud = [line for line in lines if is_loud(line)]
     return {
-        "from round 5, all clients a round, 30 or 100 clients": _where(loud, 1.0, 5, 20),
+        f"from round 5, all clients a round, {MANY}": _where(loud, 1.0, 5, 20),
         "from round 5, all clients a round, 10 clients": [
             line for line in _where(loud, 1.0, 5, 0) if line.cell.clients < 20
         ],
@@ -50,14 +51,16 @@ def loud_groups(lines: Iterable[Line]) -> dict[str, list[Line]]:
 
 
 def quiet_groups(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    """Quiet faults from round 5, by fault."""
+    """Quiet faults from round 5, by fault and circumstance; the first of each fault is what its goal is about."""
     quiet = [line for line in lines if is_quiet(line) and line.cell.from_round == 5]
     names = {"label-noise": "label noise, 30% of the rows", "label-flip": "a third of the classes flipped"}
     found: dict[str, list[Line]] = {}
     for kind, _ in QUIET:
-        for share, words in ((1.0, "all clients a round"), (0.5, "half of the clients a round")):
-            some = [line for line in quiet if line.cell.fault == kind and line.cell.share == share]
-            found[f"{names.get(kind, kind)}, {words}"] = some
+        own = [line for line in quiet if line.cell.fault == kind]
+        every, name = _where(own, 1.0, 5, 0), names.get(kind, kind)
+        found[f"{name}, all clients a round, {MANY}"] = _where(own, 1.0, 5, 20)
+        found[f"{name}, all clients a round, 10 clients"] = [line for line in every if line.cell.clients < 20]
+        found[f"{name}, half of the clients a round"] = _where(own, 0.5, 5, 0)
     return found
 
 

@@ -55,7 +55,7 @@ def run(
         lines = found.of(cells)
     _tell(lines, cells, version, quick=quick)
     if write is not None:
-        _write(Path(write), lines, cells)
+        _write(Path(write), lines, cells, found.newest)
     return summary(lines)
 
 
@@ -89,10 +89,10 @@ def _tell(lines: Sequence[Line], cells: Sequence[Cell], version: str, *, quick: 
         _say(f"left out: {words}")
 
 
-def _write(folder: Path, lines: Sequence[Line], cells: Sequence[Cell]) -> None:
+def _write(folder: Path, lines: Sequence[Line], cells: Sequence[Cell], newest: str) -> None:
     if not lines:
         raise FedvitalsError("there are no results to write: run the bench first, or name its file with --results")
-    for path in write(folder, lines, cells, omitted()):
+    for path in write(folder, lines, cells, omitted(), newest):
         _say(f"written: {path}")
 
 

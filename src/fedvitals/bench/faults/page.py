@@ -39,16 +39,19 @@ and the thresholds are told nothing. Only faults that show in updates are counte
 else."""
 
 
-def write(folder: Path, lines: Sequence[Line], cells: Sequence[Cell], omitted: dict[str, int]) -> list[Path]:
-    """Make the page and its picture in a folder of documentation; gives the files."""
+def write(
+    folder: Path, lines: Sequence[Line], cells: Sequence[Cell], omitted: dict[str, int], newest: str = ""
+) -> list[Path]:
+    """Make the page and its picture in a folder of documentation; gives the files. What the newest rules have judged is
+    told apart where others have judged too."""
     page, picture = folder / PAGE, folder / PAGE.parent / PICTURE
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(text(lines, cells, omitted), encoding="utf-8")
+    page.write_text(text(lines, cells, omitted, newest), encoding="utf-8")
     picture.write_text(drawn(lines), encoding="utf-8")
     return [page, picture]
 
 
-def text(lines: Sequence[Line], cells: Sequence[Cell], omitted: dict[str, int]) -> str:
+def text(lines: Sequence[Line], cells: Sequence[Cell], omitted: dict[str, int], newest: str = "") -> str:
     """The whole page."""
     parts = [
         "# The fault bench",
@@ -63,6 +66,7 @@ def text(lines: Sequence[Line], cells: Sequence[Cell], omitted: dict[str, int]) 
         + "client's rows or more.\n\n"
         + _quiet(lines),
         "## Clean runs\n\n" + _clean(lines),
+        *_newest(lines, newest),
         f"## Beside others\n\n{BESIDE}\n\n![F1 over clients, a fault a row]({PICTURE})\n\n" + _beside(lines),
         "FedDebug's own circumstances: one client whose labels are all wrong, all clients every round. Its paper tells "
         + "of near 100% where data is alike; TraceFL (ICSE 2025) saw it fall to 32% under label skew.\n\n"
@@ -72,6 +76,17 @@ def text(lines: Sequence[Line], cells: Sequence[Cell], omitted: dict[str, int]) 
         "## What was left out\n\n" + _omitted(lines, cells, omitted),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _newest(lines: Sequence[Line], newest: str) -> Iterator[str]:
+    """The same three tables of what the rules as they are now have judged, where that is a part of it."""
+    some = [line for line in lines if line.version == newest]
+    if some and len(some) < len(lines):
+        yield (
+            f"## By the newest rules alone\n\nThe same of the {len(some):,} runs that rules `{newest}` have judged; "
+            f"the other {len(lines) - len(some):,} were judged by older ones, and wait for `--redo`.\n\n"
+            f"{_loud(some)}\n\n{_quiet(some)}\n\n{_clean_runs(some)}"
+        )
 
 
 def drawn(lines: Sequence[Line]) -> str:
@@ -122,18 +137,22 @@ def _quiet(lines: Sequence[Line]) -> str:
     return table(("fault", "runs", "accused within 10", "accused or suspect within 10", "precision"), rows)
 
 
-def _clean(lines: Sequence[Line]) -> str:
+def _clean_runs(lines: Sequence[Line]) -> str:
     rows = []
     for name, some in clean_groups(lines).items():
         shares = (scores.runs_naming(some), scores.runs_naming_ever(some), scores.runs_naming(some, SUSPECTS))
         rows.append((name, *map(shown, shares)))
     columns = ("runs", "with an accused client", "the same, after some round", "with an accused or suspect client")
+    return table(columns, rows)
+
+
+def _clean(lines: Sequence[Line]) -> str:
     warned, suspected = (scores.runs_by_rule(lines, what) for what in ("accusing", "suspecting"))
     none = Share(0, sum(line.cell.clean for line in lines))
     named = sorted({*warned, *suspected})
     codes = [(code, shown(warned.get(code, none)), shown(suspected.get(code, none))) for code in named]
     by_rule = table(("rule", "clean runs with its warning", "with its suspicion"), codes)
-    return f"{table(columns, rows)}\n\nBy rule, findings about the run as a whole included:\n\n{by_rule}"
+    return f"{_clean_runs(lines)}\n\nBy rule, findings about the run as a whole included:\n\n{by_rule}"
 
 
 def _beside(lines: Sequence[Line]) -> str:

@@ -17,7 +17,9 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines = {line.cell.key: line for line in kept.read(path, lambda said: Line.from_dict(dict(said)))}
+        found = kept.read(path, lambda said: Line.from_dict(dict(said)))
+        self.lines = {line.cell.key: line for line in found}
+        self.newest = found[-1].version if found else ""  # the rules that judged last
 
     def missing(self, cells: Sequence[Cell], version: str, *, redo: bool) -> list[Cell]:
         """Cells that are still to be played. Lines of other rules count as done, unless they are to be redone."""
@@ -25,7 +27,7 @@ class Results:
 
     def add(self, line: Line) -> None:
         """Keep a line, at once on disk."""
-        self.lines[line.cell.key] = line
+        self.lines[line.cell.key], self.newest = line, line.version
         kept.add(self.path, line.to_dict())
 
     def of(self, cells: Sequence[Cell]) -> list[Line]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fedvitals.bench.faults import scores
-from fedvitals.bench.faults.groups import hit_enough, in_update, loud_groups, quiet_groups
+from fedvitals.bench.faults.groups import MANY, hit_enough, in_update, loud_groups, quiet_groups
 from fedvitals.bench.faults.judging import OURS, SUSPECTS, Line
 from fedvitals.bench.faults.problems import PROBLEMS
 from fedvitals.bench.faults.scores import Share
@@ -15,6 +15,7 @@ from fedvitals.bench.table import Row
 OTHERS = ("FedDebug", "FLDetector", "multi-krum", "tutorials")
 WAYS = (OURS, SUSPECTS, *OTHERS)
 RECALL_GOAL, PRECISION_GOAL, FALSE_ALARM_GOAL = 0.99, 0.98, 0.01
+QUIET_GOALS = {"label noise": 0.90, "a third of the classes": 0.80, "backdoor": 0.60}  # at least suspected, in MANY
 TWICE, TEN_TIMES = 2, 10  # participations
 
 
@@ -50,7 +51,8 @@ def _quiet(lines: Sequence[Line]) -> Iterator[Row]:
         accused = scores.found_within(some, TEN_TIMES, OURS, hit_enough)
         yield share_row(case, "accused within ten participations", accused)
         either = scores.found_within(some, TEN_TIMES, SUSPECTS, hit_enough)
-        yield share_row(case, "accused or suspect within ten participations", either)
+        goal = next((goal for kind, goal in QUIET_GOALS.items() if name.startswith(kind) and name.endswith(MANY)), None)
+        yield share_row(case, "accused or suspect within ten participations", either, goal)
 
 
 def _places(lines: Sequence[Line]) -> Iterator[Row]:
