@@ -107,6 +107,7 @@ def test_what_never_ended_lasts_until_its_round_did(tmp_path: Path) -> None:
     assert _parts(profile) == _near(train=4.5, aggregate=1, unexplained=0.5)
     assert profile.wall_s == pytest.approx(6)
     assert any("1 span never ended" in note for note in profile.notes)
+    assert "the run has not ended, or was cut off: it counts until its last record" in profile.notes
 
 
 def test_a_retry_counts_beside_the_attempt_that_failed(tmp_path: Path) -> None:

@@ -15,11 +15,13 @@ import fedvitals
 from fedvitals.codecs import names, register
 from fedvitals.codecs.registry import unregister
 from fedvitals.codecs.roundings.halved import Halved
+from fedvitals.profile.profile import profile_of
 from fedvitals.profile.whatif.changes.compress import OFFERED
 from fedvitals.profile.whatif.prediction import Declined, Prediction, Verified
 from fedvitals.profile.whatif.registry import predictions
 from fedvitals.show import profiles
 from fedvitals.show.cli.main import main
+from fedvitals.show.report.contents import contents_of
 from fedvitals.store import SQLiteStore
 
 Capture = pytest.CaptureFixture[str]
@@ -211,6 +213,18 @@ def test_every_registered_codec_is_tried_at_once(tmp_path: Path, capsys: Capture
     sizes = [one["wire_bytes"] for one in found]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1] / 10
+
+
+def test_a_page_predicts_as_the_command_does(tmp_path: Path, capsys: Capture) -> None:
+    """By the bytes that codecs make of the updates that were kept, not by those of any such layers."""
+    _run(tmp_path, capsys, VIRTUAL + "[observe]\nkeep_updates = true\n")
+    assert main(["profile", "last", "--json"]) == 0
+    said = {one["change"]: one["predicted_s"] for one in _json(capsys)["what_if"]}
+    with closing(SQLiteStore(tmp_path / "runs").open("last")) as reader:
+        page = {one.change: one.predicted_s for one in contents_of(reader).predictions}
+        alone = {one.change for one in predictions(profile_of(reader))}
+    assert page == said
+    assert alone != set(said)
 
 
 def test_a_profile_tells_that_updates_were_kept(tmp_path: Path, capsys: Capture) -> None:

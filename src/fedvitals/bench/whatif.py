@@ -24,7 +24,7 @@ from fedvitals.profile.whatif.cohorts import as_recorded
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Prediction
 from fedvitals.settings import resolve
-from fedvitals.show.cli.encoding import tried
+from fedvitals.show.trying import tried
 from fedvitals.store import open_store
 from fedvitals.train.engine import train
 from fedvitals.train.job import Job

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedvitals.diagnose.writing import times
 from fedvitals.store.table import Bools, ParticipationTable
-from fedvitals.vocabulary import PHASES, Outcome, Round, Span
+from fedvitals.vocabulary import PHASES, Outcome, Round, Run, Span
 
 MOST_S = 1e9  # some thirty years: no phase takes that long
 
@@ -27,11 +27,21 @@ def believed(table: ParticipationTable, end_ns: int) -> ParticipationTable:
     return replace(table, phases_s=phases, start_ns=start, end_ns=end)
 
 
-def oddities(rounds: Sequence[Round], table: ParticipationTable, spans: Sequence[Span], end_ns: int) -> tuple[str, ...]:
+def oddities(
+    run: Run, rounds: Sequence[Round], table: ParticipationTable, spans: Sequence[Span], end_ns: int
+) -> tuple[str, ...]:
     """Each in a sentence."""
     if not rounds and not len(table):
         return ("no round and no client was recorded: there is nothing to profile",)
-    return (*_missing(rounds, table, spans), *_unfitting(rounds, table, spans, end_ns), *_unanswered(rounds, table))
+    still = (
+        [] if run.ended_ns is not None else ["the run has not ended, or was cut off: it counts until its last record"]
+    )
+    return (
+        *still,
+        *_missing(rounds, table, spans),
+        *_unfitting(rounds, table, spans, end_ns),
+        *_unanswered(rounds, table),
+    )
 
 
 def _missing(rounds: Sequence[Round], table: ParticipationTable, spans: Sequence[Span]) -> Iterable[str]:

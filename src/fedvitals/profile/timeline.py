@@ -106,7 +106,7 @@ def timeline_of(
 ) -> Timeline:
     """Of a whole run's records, or of one round's."""
     end_ns = _end(run, rounds, table, spans)
-    notes = oddities(rounds, table, spans, end_ns)
+    notes = oddities(run, rounds, table, spans, end_ns)
     table = believed(table, end_ns)
     ended = _ended(rounds, end_ns)
     closed = [_closed(span, ended, end_ns) for span in spans]

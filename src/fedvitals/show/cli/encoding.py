@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from fedvitals.errors import CodecError, FedvitalsError, StoreError
+from fedvitals.errors import CodecError, FedvitalsError
 from fedvitals.profile.communication import Encoded
-from fedvitals.profile.whatif.model import Tried
+from fedvitals.show.trying import MOST_UPDATES, came_through, kept_updates, once_tried, read_updates
 from fedvitals.show.words import plural, safe
 from fedvitals.store.protocol import RunReader
-from fedvitals.vocabulary import Blob
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedvitals.codecs import Codec
-
-MOST_UPDATES = 32  # evenly taken of all that were kept
 ALL = "all"
 USUAL = {
     "quantize": "quantize:8",
@@ -41,10 +36,10 @@ def encoded(reader: RunReader, specs: Sequence[str]) -> list[Encoded]:
     named = [spec for spec in specs if spec != ALL]
     for spec in named:
         parse(spec)  # refuses before anything is read
-    kept = _kept(reader)
+    kept = kept_updates(reader)
     if not kept:
         raise FedvitalsError(f"--codec: run {reader.run().id} has no updates to encode again; {KEEP}")
-    updates = _updates(reader, kept, MOST_UPDATES)
+    updates = read_updates(reader, kept, MOST_UPDATES)
     raw = sum(tensor.nbytes for update in updates for tensor in update.values()) / len(updates)
     every = []
     for spec in every_codec(updates) if ALL in specs else ():
@@ -78,71 +73,15 @@ def _root_mean_square(update: Mapping[str, Tensor]) -> float:
 def _encoded(spec: str, updates: Sequence[Mapping[str, Tensor]], raw: float) -> Encoded:
     from fedvitals.codecs import agreed, parse
 
-    once = _tried(agreed(parse(spec), updates[0]), updates)
+    once = once_tried(agreed(parse(spec), updates[0]), updates)
     return Encoded(spec, len(updates), raw, once.bytes, raw / max(once.bytes, 1.0), raw / max(once.seconds, 1e-9))
-
-
-def tried(reader: RunReader, specs: Sequence[str], most: int = MOST_UPDATES) -> dict[str, Tried]:
-    """What codecs make of an update of the run between ends that know its layers; nothing where none were kept, one
-    is damaged, or they came through a codec already."""
-    kept = _kept(reader)
-    if not kept or came_through(reader) is not None:
-        return {}
-    from fedvitals.codecs import agreed, parse
-
-    try:
-        updates = _updates(reader, kept, most)
-    except StoreError:
-        return {}
-    results = {}
-    for spec in specs:
-        with suppress(CodecError):  # values that it does not take, or layers that are not always there
-            results[spec] = _tried(agreed(parse(spec), updates[0]), updates)
-    return results
 
 
 def kept_line(reader: RunReader) -> str | None:
     """What may be asked about codecs, and of which updates; None where none were kept."""
-    kept = len(_kept(reader))
+    kept = len(kept_updates(reader))
     if not kept:
         return None
     through = came_through(reader)
     after = f", after {safe(through)}: another codec gets what that one left" if through else ""
     return f"{plural(kept, 'update')} kept{after} (--codec all tells what each codec would have sent)"
-
-
-def came_through(reader: RunReader) -> str | None:
-    """The codec that the run's updates came through already: others are tried on what it left."""
-    codec = reader.run().config.get("codec")
-    up = codec.get("up", "identity") if isinstance(codec, Mapping) else "identity"
-    return None if up == "identity" else str(up)
-
-
-def _kept(reader: RunReader) -> list[Blob]:
-    return [one for one in reader.blobs() if one.kind == "update"]
-
-
-def _updates(reader: RunReader, kept: Sequence[Blob], most: int) -> list[dict[str, Tensor]]:
-    """Evenly taken of all; their layers in order, for they are read in any."""
-    return [dict(sorted(_tensors(reader, one).items())) for one in kept[:: -(-len(kept) // most)]]
-
-
-def _tried(codec: Codec, updates: Sequence[Mapping[str, Tensor]]) -> Tried:
-    from fedvitals.codecs import Memory
-
-    memory = Memory(codec)
-    memory.encode("", updates[0])  # warms up
-    began = time.perf_counter()
-    sizes = [len(memory.encode(str(number), update).data) for number, update in enumerate(updates)]
-    return Tried(sum(sizes) / len(sizes), (time.perf_counter() - began) / len(sizes))
-
-
-def _tensors(reader: RunReader, blob: Blob) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    try:
-        tensors: dict[str, Tensor] = load(reader.blob(blob.name))
-        return tensors
-    except SafetensorError as error:
-        raise StoreError(f"the update {blob.name[:12]} is damaged ({error}): restore the run from a copy") from error

@@ -28,7 +28,6 @@ examples = (
     "fedvitals profile last --json | jq .breakdown_s",
 )
 BEST = 3
-MOST_TRIED = 4  # kept updates that codecs are tried on where nobody asked
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,10 +79,11 @@ def run(args: argparse.Namespace) -> int:
     from fedvitals.profile.profile import profile_of
     from fedvitals.profile.whatif.changes.compress import OFFERED
     from fedvitals.profile.whatif.registry import what_if
-    from fedvitals.show.cli.encoding import kept_line, tried
+    from fedvitals.show.cli.encoding import kept_line
     from fedvitals.show.cli.terminal import print_json
     from fedvitals.show.memories import memory_document
     from fedvitals.show.profiles import profile_document
+    from fedvitals.show.trying import MOST_TRIED, tried
 
     with opened(args) as reader:
         profile, memory = profile_of(reader), memory_profile(reader)

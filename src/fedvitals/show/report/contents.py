@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from fedvitals.diagnose import Diagnosis, diagnose
 from fedvitals.profile.memory import MemoryProfile, memory_profile
 from fedvitals.profile.profile import Profile, profile_of
+from fedvitals.profile.whatif.changes.compress import OFFERED
 from fedvitals.profile.whatif.prediction import Prediction
-from fedvitals.profile.whatif.registry import predictions
+from fedvitals.profile.whatif.registry import what_if
 from fedvitals.show import figures
 from fedvitals.show.overview import Overview, overview
+from fedvitals.show.trying import MOST_TRIED, tried
 from fedvitals.store.protocol import RunReader
 from fedvitals.vocabulary import Failure
 
@@ -40,7 +42,7 @@ def contents_of(reader: RunReader) -> Contents:
         diagnosis=diagnose(reader),
         profile=profile,
         memory=memory,
-        predictions=predictions(profile),
+        predictions=what_if(profile, tried=tried(reader, [codec for codec, _ in OFFERED], MOST_TRIED)).predictions,
         failures=tuple(reader.failures()),
         figures=_figures(reader, profile, memory),
     )
