@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,15 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ALL = "all"
-USUAL = {
-    "quantize": "quantize:8",
-    "qsgd": "qsgd:16",
-    "topk": "topk:0.01",
-    "randomk": "randomk:0.01",
-    "ternary": "ternary:0.01",
-    "lowrank": "lowrank:4",
-    "feedback": "feedback(topk:0.01 | quantize:8 | entropy)",
-}
+USUAL = {"feedback": "feedback(topk:0.01 | quantize:8 | entropy)"}
+EXAMPLE = re.compile(r"as in '([^']+)'")  # what a codec says that is not given the argument it needs
 KEEP = "record with observe.keep_updates = true, or FEDVITALS_KEEP_UPDATES=1"
 
 
@@ -49,18 +43,25 @@ def encoded(reader: RunReader, specs: Sequence[str]) -> list[Encoded]:
 
 
 def every_codec(updates: Sequence[Mapping[str, Tensor]]) -> list[str]:
-    """Each that is registered, with a usual argument where it needs one; others of which none is known are left out."""
-    from fedvitals.codecs import names, parse
+    """Each that is registered, where it needs an argument with that of its own example; without one it is left out."""
+    from fedvitals.codecs import names
     from fedvitals.train.space import UP_STEPS
 
     root = max((_root_mean_square(update) for update in updates), default=0.0) or 1.0
     usual = USUAL | {"grid": f"grid:{UP_STEPS * root:.0e}", "threshold": f"threshold:{root:.0e}"}
-    found = []
-    for name in names():
-        with suppress(CodecError):
-            parse(usual.get(name, name))
-            found.append(usual.get(name, name))
-    return found
+    return [spec for name in names() if (spec := _made(usual.get(name, name))) is not None]
+
+
+def _made(spec: str) -> str | None:
+    """The spec, or the example in its refusal."""
+    from fedvitals.codecs import parse
+
+    try:
+        parse(spec)
+    except CodecError as error:
+        example = EXAMPLE.search(str(error))
+        return example.group(1) if example else None
+    return spec
 
 
 def _root_mean_square(update: Mapping[str, Tensor]) -> float:
