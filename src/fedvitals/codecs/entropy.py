@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedvitals.codecs.streams import (
+    Flags,
     PlainSink,
     PlainSource,
     Positions,
@@ -73,6 +74,9 @@ class EntropySink:
             self._coded(symbols, _even(alphabet) if expected is None else expected)
             return
         self._bits(symbols, (alphabet - 1).bit_length())
+
+    def flags(self, flags: Flags, chances: Shares) -> None:
+        self._coder.encode(flags.astype(np.int32), _coder().model.Bernoulli(perfect=False), chances)
 
     def positions(self, positions: Positions, among: int) -> None:
         if not len(positions):
@@ -147,6 +151,9 @@ class EntropySource:
             raise CodecError(f"damaged update: a symbol beyond the {alphabet} that there are")
         return found.astype(np.uint32)
 
+    def flags(self, chances: Shares) -> Flags:
+        return self._with(_coder().model.Bernoulli(perfect=False), chances).astype(bool)
+
     def positions(self, count: int, among: int) -> Positions:
         if not count:
             return np.zeros(0, dtype=np.int64)
@@ -179,9 +186,10 @@ class EntropySource:
             found |= self._with(_coder().model.Uniform(size), count) << shift
         return found
 
-    def _with(self, model: Any, count: int) -> NDArray[np.int64]:
+    def _with(self, model: Any, of: int | Shares) -> NDArray[np.int64]:
+        """So many symbols of a model, or one for each of its parameters."""
         try:
-            return np.asarray(self._coder.decode(model, count), dtype=np.int64)
+            return np.asarray(self._coder.decode(model, of), dtype=np.int64)
         except AssertionError as error:  # the coder's own word for bytes that no encoder writes
             raise CodecError(f"damaged update: {error}") from None
 

@@ -15,6 +15,7 @@ from fedvitals.errors import CodecError
 
 Symbols = NDArray[np.uint32]
 Positions = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 Shares = NDArray[np.float64]  # in any unit: how often symbols come, against each other
 
 MOST_COUNT_BYTES = 9  # of one count: 63 bits
@@ -33,6 +34,9 @@ class Sink(Protocol):
     def symbols(self, symbols: NDArray[np.integer], alphabet: int, expected: Shares | None = None) -> None:
         """Numbers from 0 up to, not including, `alphabet`. `expected` tells how often each comes, as both ends know."""
 
+    def flags(self, flags: Flags, chances: Shares) -> None:
+        """Yes or no; `chances` tells how likely each is to be yes, as both ends know."""
+
     def positions(self, positions: Positions, among: int) -> None:
         """Ascending numbers below `among`, none twice."""
 
@@ -48,6 +52,8 @@ class Source(Protocol):
     def raw(self, size: int, width: int = 1) -> bytes: ...
 
     def symbols(self, count: int, alphabet: int, expected: Shares | None = None) -> Symbols: ...
+
+    def flags(self, chances: Shares) -> Flags: ...
 
     def positions(self, count: int, among: int) -> Positions: ...
 
@@ -69,6 +75,9 @@ class PlainSink:
 
     def symbols(self, symbols: NDArray[np.integer], alphabet: int, expected: Shares | None = None) -> None:
         self._parts.append(packed(symbols, bits_of(alphabet)))
+
+    def flags(self, flags: Flags, chances: Shares) -> None:
+        self._parts.append(np.packbits(flags, bitorder="little").tobytes())
 
     def positions(self, positions: Positions, among: int) -> None:
         if _as_map(len(positions), among):
@@ -112,6 +121,10 @@ class PlainSource:
         if alphabet != 1 << bits and count and int(found.max()) >= alphabet:
             raise CodecError(f"damaged update: a symbol beyond the {alphabet} that there are")
         return found
+
+    def flags(self, chances: Shares) -> Flags:
+        raw = np.frombuffer(self._taken(-(-len(chances) // 8)), dtype=np.uint8)
+        return np.unpackbits(raw, count=len(chances), bitorder="little").astype(bool)
 
     def positions(self, count: int, among: int) -> Positions:
         if not _as_map(count, among):

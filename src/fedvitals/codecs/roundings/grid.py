@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedvitals.codecs.frame import Layer
 from fedvitals.codecs.numbers import Floats
+from fedvitals.codecs.roundings import presence
 from fedvitals.codecs.streams import Shares, Sink, Source
 from fedvitals.errors import CodecError
 
@@ -39,18 +40,27 @@ class Grid:
         steps = [self._steps(array) for array in values]
         most = max((int(np.abs(one).max(initial=0)) for one in steps), default=0)
         sink.count(most)
-        for some in _together(steps) if most else ():
-            sink.symbols(some + most, 2 * most + 1, _told(sink, some, most))
+        if not most:
+            return
+        for layer, one in zip(layers, steps, strict=True):
+            presence.write(sink, one != 0, _rows(layer, len(one)))
+        for some in _together([one[one != 0] for one in steps], sum(len(one) for one in steps)):
+            if len(some):
+                sink.symbols(some + most - (some > 0), 2 * most, _told(sink, some, most))
 
     def read(self, source: Source, layers: Sequence[Layer], counts: Sequence[int]) -> list[Floats]:
         most = source.count(MOST_STEPS)
-        if not layers:
-            return []
-        sizes = [sum(counts)] if sum(counts) < FEW else counts
-        steps = np.concatenate([_read(source, size, most) for size in sizes])
+        there = [
+            presence.read(source, count, _rows(layer, count)) if most else np.zeros(count, dtype=bool)
+            for layer, count in zip(layers, counts, strict=True)
+        ]
+        taken = [int(np.count_nonzero(one)) for one in there]
+        sizes = [sum(taken)] if sum(counts) < FEW else taken
+        steps = np.concatenate([np.zeros(0, dtype=np.int64), *(_read(source, size, most) for size in sizes)])
         found: list[Floats] = []
-        for layer, part in zip(layers, np.split(steps, np.cumsum(counts)[:-1]), strict=True):
-            values: Floats = part.astype(np.float64 if layer.dtype.itemsize == 8 else np.float32)
+        for layer, where, part in zip(layers, there, np.split(steps, np.cumsum(taken))[: len(layers)], strict=True):
+            values: Floats = np.zeros(len(where), dtype=np.float64 if layer.dtype.itemsize == 8 else np.float32)
+            values[where] = part
             values *= self.step
             found.append(values)
         return found
@@ -71,35 +81,35 @@ class Grid:
 
 
 def _told(sink: Sink, steps: NDArray[np.int32], most: int) -> Shares:
-    """How often numbers come: how many are none, and how quickly larger ones fall off, is all that is sent of it."""
-    taken = int(np.count_nonzero(steps))
-    sink.count(taken)
-    further = round(_FALL * (1.0 - taken / max(int(np.abs(steps).sum(dtype=np.int64)), 1))) if most > 1 else 0
+    """How often numbers come, none of them 0: how quickly larger ones fall off is all that is sent of it."""
+    further = round(_FALL * (1.0 - len(steps) / int(np.abs(steps).sum(dtype=np.int64)))) if most > 1 else 0
     if most > 1:
         sink.count(further)
-    return _expected(taken, len(steps), most, further)
+    return _expected(most, further)
 
 
 def _read(source: Source, size: int, most: int) -> NDArray[np.int64]:
-    if not most:
-        return np.zeros(size, dtype=np.int64)
-    taken = source.count(size)
+    if not size:
+        return np.zeros(0, dtype=np.int64)
     further = source.count(_FALL) if most > 1 else 0
-    return source.symbols(size, 2 * most + 1, _expected(taken, size, most, further)).astype(np.int64) - most
+    found = source.symbols(size, 2 * most, _expected(most, further)).astype(np.int64) - most
+    return found + (found >= 0)
 
 
-def _expected(taken: int, size: int, most: int, further: int) -> Shares:
-    """Nothing as often as it is; each further step is a share of the one before as likely."""
+def _expected(most: int, further: int) -> Shares:
+    """Either way from zero; each further step is a share of the one before as likely."""
     ratio = max(further, 1) / (_FALL + 1)
     one_way = np.multiply.accumulate(np.concatenate(([1.0], np.full(most - 1, ratio))))
-    one_way *= max(taken, 1) / 2 / math.fsum(one_way)  # the same to the last bit wherever it is computed
-    return np.concatenate((one_way[::-1], [max(size - taken, 1)], one_way))
+    return np.concatenate((one_way[::-1], one_way))
 
 
-def _together(steps: Sequence[NDArray[np.int32]]) -> Sequence[NDArray[np.int32]]:
-    if not steps:
-        return []
-    return [np.concatenate(steps)] if sum(len(one) for one in steps) < FEW else steps
+def _together(steps: Sequence[NDArray[np.int32]], values: int) -> Sequence[NDArray[np.int32]]:
+    return [np.concatenate(steps)] if values < FEW else steps
+
+
+def _rows(layer: Layer, count: int) -> tuple[int, ...]:
+    """The shape of a layer whose values all travel; without one they are in no rows."""
+    return layer.shape if count == layer.values else ()
 
 
 def parsed(argument: str | None) -> Grid:
