@@ -135,3 +135,25 @@ def test_bytes_are_counted_as_they_go() -> None:
     assert (server.uplink.bytes, server.downlink.bytes) == (3 * size, size)
     assert torch.equal(server.outgoing(), server.model.weights)
     assert server.outgoing().data_ptr() != server.model.weights.data_ptr()
+
+
+@pytest.mark.parametrize("way", ["feedback(grid:0.3 | entropy, momentum=0.9)", "quantize:1", "feedback(topk:0.1)"])
+def test_running_statistics_arrive_as_they_are(way: str) -> None:
+    """Up and down, whatever a codec does to weights: rounded, a variance could come to lie below zero."""
+    model = _flat()
+    up, down = Uplink(parse(way), model), Downlink(parse(way), model)
+    still = model.trainable
+    assert still is not None
+    step = torch.where(still, 0.05, -0.099) * torch.linspace(0.5, 1.0, model.size)
+    variance = torch.ones(model.size)
+    for _ in range(8):
+        for arrived in (up.received(["a"], step.unsqueeze(0)).updates[0], down.step(step)):
+            assert torch.equal(arrived[~still], step[~still])
+            assert not torch.equal(arrived[still], step[still])
+        variance += step
+    assert bool((variance[~still] > 0).all())
+
+
+def test_statistics_are_the_float_buffers() -> None:
+    """Not weights, and not what counts batches."""
+    assert _flat().statistics == {"1.running_mean", "1.running_var"}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,10 +85,12 @@ class _Remains:
 
 class Memory:
     """Encodes the updates of clients, and keeps for each what its messages left out. Any codec will do: one without
-    feedback leaves nothing here."""
+    feedback leaves nothing here. Layers that are `exact` go through the codec as they are: nothing is owed of them, and
+    no momentum moves them."""
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec, exact: Collection[str] = ()) -> None:
         self.codec = codec
+        self._exact = frozenset(exact)
         self._remains: dict[str, _Remains] = {}
 
     def encode(self, client: str, update: Update, codec: Codec | None = None) -> Sent:
@@ -98,11 +100,12 @@ class Memory:
             data = codec.encode(update)
             return Sent(data, codec.decode(data))
         before = self._remains.get(client, _Remains())
-        speed = _pushed(before.speed, update, codec.momentum) if codec.momentum else {}
-        owed = _owed(update, before.left, speed, codec.decay)
+        coded = {name: one for name, one in update.items() if one.is_floating_point() and name not in self._exact}
+        speed = _pushed(before.speed, coded, codec.momentum) if codec.momentum else {}
+        owed = {**update, **_owed(coded, before.left, speed, codec.decay)}
         data = codec.encode(owed)
         arrived = codec.decode(data)
-        left = {name: owed[name] - arrived[name] for name in owed if owed[name].is_floating_point()}
+        left = {name: owed[name] - arrived[name] for name in coded}
         speed = {name: torch.where(arrived[name] != 0, 0.0, one) for name, one in speed.items()}
         self._remains[client] = _Remains(_bounded(left, update, codec.bound), speed)
         return Sent(data, arrived)
@@ -164,16 +167,12 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 def _pushed(speed: Mapping[str, Tensor], update: Update, momentum: float) -> dict[str, Tensor]:
     """The momentum after this update."""
-    floats = {name: one for name, one in update.items() if one.is_floating_point()}
-    return {name: _as(speed.get(name), one) * momentum + one for name, one in floats.items()}
+    return {name: _as(speed.get(name), one) * momentum + one for name, one in update.items()}
 
 
 def _owed(update: Update, left: Mapping[str, Tensor], speed: Mapping[str, Tensor], decay: float) -> dict[str, Tensor]:
     """What should be sent: the update, or its momentum, and what was left out before."""
-    return {
-        name: speed.get(name, one) + decay * _as(left.get(name), one) if one.is_floating_point() else one
-        for name, one in update.items()
-    }
+    return {name: speed.get(name, one) + decay * _as(left.get(name), one) for name, one in update.items()}
 
 
 def _as(kept: Tensor | None, like: Tensor) -> Tensor:

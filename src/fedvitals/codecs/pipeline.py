@@ -4,7 +4,7 @@ every bit, NaN and infinities included. Whatever the chain, integers go through 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,10 +32,11 @@ _ARITHMETIC = 8.0  # roundings of a value's own format on its way, at most
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """The codec that its stages make, in the order in which they are written. Where both ends know the layers they are
-    not sent (`agreed`)."""
+    not sent, and those may be told to go through as they are (`agreed`)."""
 
     stages: tuple[Stage, ...] = ()
     known: tuple[Layer, ...] = field(default=(), compare=False)
+    exact: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
         filled: dict[str, Stage] = {}
@@ -93,8 +94,8 @@ class Pipeline:
         return {layer.name: found[layer.name] for layer in layers}
 
     def error_bound(self, update: Update) -> float:
-        layers = [layer for layer in layers_of(update) if layer.dtype.is_floating_point]
-        if self.lossless or not layers:
+        layers = [layer for layer in layers_of(update) if self._reckoned(layer)]
+        if not layers:
             return 0.0
         arrays = [floats_of(layer.name, update[layer.name]) for layer in layers]
         kept = self._reduction.reduce(layers, arrays)
@@ -105,9 +106,9 @@ class Pipeline:
         ]
         return max(bounds)
 
-    def agreed(self, layers: Sequence[Layer]) -> Pipeline:
-        """This codec between ends that both know these layers."""
-        return replace(self, known=tuple(layers))
+    def agreed(self, layers: Sequence[Layer], exact: Collection[str] = ()) -> Pipeline:
+        """This codec between ends that both know these layers, and which go through as they are."""
+        return replace(self, known=tuple(layers), exact=self.exact.union(exact))
 
     def _framed(self, layers: Sequence[Layer], body: bytes) -> bytes:
         if not self.known:
@@ -136,7 +137,7 @@ class Pipeline:
 
     def _reckoned(self, layer: Layer) -> bool:
         """Whether a layer goes through the stages, and not as it is."""
-        return layer.dtype.is_floating_point and not self.lossless
+        return layer.dtype.is_floating_point and not self.lossless and layer.name not in self.exact
 
     def _part(self, slot: str) -> Any:
         return next((stage.parts[slot] for stage in self.stages if slot in stage.parts), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -93,14 +93,15 @@ def with_share(codec: Codec, share: float) -> Codec:
     argument = f"{share:.9g}{colon}{rest}"
     changed = Stage(stage.id, argument, dict(_made(stage.id, argument)))
     assert isinstance(codec, Pipeline)
-    return Pipeline(tuple(changed if one is stage else one for one in codec.stages), codec.known)
+    return replace(codec, stages=tuple(changed if one is stage else one for one in codec.stages))
 
 
-def agreed(codec: Codec, like: Update) -> Codec:
-    """The same codec between ends that both know the names and shapes of an update: they are not sent each time."""
+def agreed(codec: Codec, like: Update, exact: Collection[str] = ()) -> Codec:
+    """The same codec between ends that both know the names and shapes of an update: they are not sent each time. Layers
+    that are `exact` go through as they are."""
     if isinstance(codec, Feedback):
-        return replace(codec, inner=agreed(codec.inner, like))
-    return codec.agreed(layers_of(like)) if isinstance(codec, Pipeline) else codec
+        return replace(codec, inner=agreed(codec.inner, like, exact))
+    return codec.agreed(layers_of(like), exact) if isinstance(codec, Pipeline) else codec
 
 
 def is_additive(codec: Codec) -> bool:

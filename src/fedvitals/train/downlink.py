@@ -28,7 +28,7 @@ class Downlink:
         self._model = model
         self._plain = codec.config == {"id": "identity"}
         self._masks: dict[str, Tensor] = {}  # values of the model that were not cut, by layer
-        self._memory = Memory(agreed(codec, model.whole()))
+        self._memory = Memory(agreed(codec, model.whole(), model.statistics), model.statistics)
         self._codec = self._memory.codec  # for what is left of the model
         self._whole = self._newcomers_bytes()
         self._sizes: list[int] = []  # of all steps' messages

@@ -41,6 +41,12 @@ class FlatModel:
         state = self.module.state_dict()
         return {n: t.clone() for n, t in state.items() if not t.is_floating_point() and not t.is_complex()}
 
+    @property
+    def statistics(self) -> frozenset[str]:
+        """Buffers that are averaged, as those of BatchNorm: few, and a variance that was rounded may be below zero."""
+        buffers = {name for name, _ in self.module.named_buffers()}
+        return frozenset(layer.name for layer in self.layers if layer.name in buffers)
+
     def as_source(self) -> FlatRow:
         """For the recorder: the weights as they lie here. One object for all rounds: the recorder, which does not hold
         on to it, looks once more when the run ends."""

@@ -30,7 +30,7 @@ class Uplink:
     def __init__(self, codec: Codec, model: FlatModel, adaptive: Adaptive | None = None) -> None:
         self.bytes = 0
         self._model = model
-        self._memory = Memory(agreed(codec, model.whole()))
+        self._memory = Memory(agreed(codec, model.whole(), model.statistics), model.statistics)
         self._adaptive = adaptive
         self._last: dict[str, int] = {}  # bytes of each client's last message
         self._first = 0  # bytes that a first message is expected to take, once anybody asked
