@@ -7,27 +7,28 @@ wait, for as long as its own end lies behind the others'.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 
 from fedvitals.profile.whatif.fitting import Fit, fitted
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.simulate import arrivals
-from fedvitals.store.table import Floats
+from fedvitals.store.table import Floats, Ints
 
 
-class Batch(NamedTuple):
-    """One that was."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """The participations of all batches, those of one beside each other; batches in the order in which they began."""
 
-    clients: tuple[str, ...]
-    steps: tuple[float, ...]
-    seconds: float  # without the slow ones' own waiting
-    behind_s: tuple[float, ...]
+    client: Ints
+    steps: Floats
+    behind_s: Floats  # how long after the first of its batch it ended
+    first: Ints  # of each batch, where it begins among them
+    place: Ints  # of each batch, which of the rounds it is in
+    seconds: Floats  # of each batch, without the slow ones' own waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +49,22 @@ class Costs:
         return self.longest_s * max(steps) + self.every_s * sum(steps) + behind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Batches:
     """Those of a run, looked at once for all that is asked of them."""
 
-    rounds: list[list[Batch]]
+    rows: Rows
     costs: Costs | None  # None where they do not tell
     size: int  # of the largest
     before_s: list[float]  # a round's, as they would have it
 
 
 def batches_of(model: Model) -> Batches:
-    rounds = _batches(model)
-    costs = _costs([batch for some in rounds for batch in some])
-    size = max((len(batch.clients) for some in rounds for batch in some), default=0)
+    rows = _rows(model)
+    costs = _costs(rows, model.timeline.clients) if len(rows.first) else None
+    size = int(np.diff(rows.first, append=len(rows.client)).max(initial=0))
     before = [] if costs is None else _parts_s(model, costs, size, ())
-    return Batches(rounds, costs, size, before)
+    return Batches(rows, costs, size, before)
 
 
 def less_without(model: Model, away: Collection[str]) -> list[float] | None:
@@ -77,7 +78,13 @@ def less_without(model: Model, away: Collection[str]) -> list[float] | None:
 
 def batches_s(model: Model) -> list[list[float]]:
     """Seconds of the batches of each round, as they were."""
-    return [[batch.seconds + max(batch.behind_s) for batch in some] for some in model.batches.rounds]
+    rows = model.batches.rows
+    found: list[list[float]] = [[] for _ in model.rounds]
+    if len(rows.first):
+        lasted = rows.seconds + np.maximum.reduceat(rows.behind_s, rows.first)
+        for place, seconds in zip(rows.place.tolist(), lasted.tolist(), strict=True):
+            found[place].append(seconds)
+    return found
 
 
 def _parts_s(model: Model, costs: Costs, size: int, away: Collection[str]) -> list[float]:
@@ -90,22 +97,20 @@ def _parts_s(model: Model, costs: Costs, size: int, away: Collection[str]) -> li
     return found
 
 
-def _costs(batches: Sequence[Batch]) -> Costs | None:
-    amounts = np.array([[max(batch.steps), sum(batch.steps)] for batch in batches]).reshape(len(batches), 2)
-    took_s = np.array([batch.seconds for batch in batches])
-    fit = fitted(amounts, took_s) or _in_proportion(amounts, took_s)
+def _costs(rows: Rows, names: Sequence[str]) -> Costs | None:
+    longest, total = (of.reduceat(rows.steps, rows.first) for of in (np.maximum, np.add))
+    amounts = np.stack([longest, total], axis=1)
+    fit = fitted(amounts, rows.seconds) or _in_proportion(amounts, rows.seconds)
     if fit is None:
         return None
-    steps: dict[str, list[float]] = defaultdict(list)
-    behind: dict[str, list[float]] = defaultdict(list)
-    for batch in batches:
-        for client, count, seconds in zip(batch.clients, batch.steps, batch.behind_s, strict=True):
-            steps[client].append(count)
-            behind[client].append(seconds)
-    middle = {client: float(np.median(some)) for client, some in steps.items()}
+    order = np.argsort(rows.client, kind="stable")
+    begins = np.flatnonzero(np.diff(rows.client[order], prepend=-1))
+    who = [names[client] for client in rows.client[order][begins].tolist()]
+    middle = [float(np.median(some)) for some in np.split(rows.steps[order], begins[1:])]
+    behind = np.add.reduceat(rows.behind_s[order], begins) / np.diff(begins, append=len(order))
     longest_s, every_s = fit.seconds.tolist()
-    usual, means = median(middle.values()), {client: sum(some) / len(some) for client, some in behind.items()}
-    return Costs(longest_s, every_s, middle, usual, means)
+    steps = dict(zip(who, middle, strict=True))
+    return Costs(longest_s, every_s, steps, median(middle), dict(zip(who, behind.tolist(), strict=True)))
 
 
 def _in_proportion(amounts: Floats, took_s: Floats) -> Fit | None:
@@ -114,29 +119,24 @@ def _in_proportion(amounts: Floats, took_s: Floats) -> Fit | None:
     return None if alone is None else Fit(np.append(0.0, alone.seconds), np.zeros((2, 2)))
 
 
-def _batches(model: Model) -> list[list[Batch]]:
-    """Of each round, in the order in which they began."""
-    table, names = model.timeline.participations, model.timeline.clients
-    rows: dict[int, dict[tuple[int, int], list[int]]] = {one.number: defaultdict(list) for one in model.rounds}
-    batched = np.flatnonzero(table.attributed)
-    where = (batched, table.round[batched], table.start_ns[batched], table.chunk[batched])
-    for row, number, start_ns, chunk in zip(*(column.tolist() for column in where), strict=True):
-        if number in rows:
-            rows[number][start_ns, chunk].append(row)
-    clients, end_ns = table.client.tolist(), table.end_ns.tolist()
-    steps = np.nan_to_num(table.steps, nan=1.0).tolist()
-    found = []
-    for one in model.rounds:
-        some = []
-        for (start_ns, _), members in sorted(rows[one.number].items()):
-            together = min(end_ns[row] for row in members)
-            some.append(
-                Batch(
-                    tuple(names[clients[row]] for row in members),
-                    tuple(steps[row] for row in members),
-                    max(together - start_ns, 0) / 1e9,
-                    tuple((end_ns[row] - together) / 1e9 for row in members),
-                )
-            )
-        found.append(some)
-    return found
+def _rows(model: Model) -> Rows:
+    table = model.timeline.participations
+    numbers = np.array([one.number for one in model.rounds], dtype=np.int64)
+    by_number = np.argsort(numbers, kind="stable")
+    rows = np.flatnonzero(table.attributed & np.isin(table.round, numbers))
+    place = by_number[np.searchsorted(numbers, table.round[rows], sorter=by_number)] if len(rows) else rows
+    keys = np.stack([table.chunk[rows], table.start_ns[rows], place])
+    order = np.lexsort(keys)
+    first = np.flatnonzero((np.diff(keys[:, order], axis=1, prepend=-1) != 0).any(axis=0))
+    rows, place = rows[order], place[order]
+    end_ns = table.end_ns[rows]
+    together = np.minimum.reduceat(end_ns, first) if len(first) else first
+    sizes = np.diff(first, append=len(rows))
+    return Rows(
+        client=table.client[rows],
+        steps=np.nan_to_num(table.steps[rows], nan=1.0),
+        behind_s=(end_ns - np.repeat(together, sizes)) / 1e9,
+        first=first,
+        place=place[first],
+        seconds=np.maximum(together - table.start_ns[rows][first], 0) / 1e9,
+    )
