@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedvitals.codecs import parse
+from fedvitals.codecs import agreed, parse, plain_bytes
 from fedvitals.codecs.numbers import in_order, raw_bytes
 from fedvitals.errors import CodecError
 
@@ -63,3 +63,9 @@ def test_byte_order_is_swapped_on_big_endian_machines_only() -> None:
     assert in_order(raw, 4, "big").tolist() == [3, 2, 1, 0, 7, 6, 5, 4]
     assert in_order(raw, 1, "big").tolist() == raw.tolist()
     assert in_order(raw, 4, "little").tolist() == raw.tolist()
+
+
+def test_the_size_of_a_plain_message_is_known_without_writing_it() -> None:
+    """To the byte, of any types and shapes."""
+    like = {"a": torch.ones(3, 4), "b": torch.ones(2, dtype=torch.int64), "c": torch.ones(()), "d": torch.ones(0)}
+    assert plain_bytes(like) == len(agreed(parse("identity"), like).encode(like))

@@ -2,7 +2,17 @@
 
 from fedvitals.codecs.feedback import Feedback, Memory, Sent
 from fedvitals.codecs.protocol import Codec, Update
-from fedvitals.codecs.registry import agreed, from_config, is_additive, names, parse, register, share_of, with_share
+from fedvitals.codecs.registry import (
+    agreed,
+    from_config,
+    is_additive,
+    names,
+    parse,
+    plain_bytes,
+    register,
+    share_of,
+    with_share,
+)
 
 __all__ = [
     "Codec",
@@ -15,6 +25,7 @@ __all__ = [
     "parse",
     "agreed",
     "is_additive",
+    "plain_bytes",
     "register",
     "share_of",
     "with_share",

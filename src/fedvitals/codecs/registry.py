@@ -10,6 +10,7 @@ from typing import Any
 from fedvitals.codecs import zstd
 from fedvitals.codecs.entropy import Entropy
 from fedvitals.codecs.feedback import Feedback
+from fedvitals.codecs.frame import pack_known
 from fedvitals.codecs.pipeline import Pipeline, layers_of
 from fedvitals.codecs.protocol import Codec, Update
 from fedvitals.codecs.reductions.lowrank import low_rank
@@ -102,6 +103,12 @@ def agreed(codec: Codec, like: Update, exact: Collection[str] = ()) -> Codec:
     if isinstance(codec, Feedback):
         return replace(codec, inner=agreed(codec.inner, like, exact))
     return codec.agreed(layers_of(like), exact) if isinstance(codec, Pipeline) else codec
+
+
+def plain_bytes(like: Update) -> int:
+    """Bytes of such an update as `identity` writes it between ends that know its layers, without writing it."""
+    layers = layers_of(like)
+    return len(pack_known(layers, b"")) + sum(layer.nbytes for layer in layers)
 
 
 def is_additive(codec: Codec) -> bool:

@@ -78,6 +78,7 @@ class Collector:
             else:
                 result.works = tuple(planned[work.name] for work in result.works)
                 self._take(result)
+        del weights  # as large as the model: nobody needs them any more
         self._deliver_ready()
         self._take_held(works)
         self._close(works)
@@ -103,8 +104,14 @@ class Collector:
             )
         with self._phase("decode"):
             names = tuple(work.name for work in works if work.name in self._rows)
-            updates = torch.stack([self._rows[name][0] for name in names])
-            return RoundUpdates(names, updates, torch.tensor([self._rows[name][1] for name in names]))
+            rows, self._rows = self._rows, {}
+            samples = torch.tensor([rows[name][1] for name in names])
+            if len(names) == 1:
+                return RoundUpdates(names, rows[names[0]][0].unsqueeze(0), samples)
+            updates = torch.empty(len(names), self._training.model.size)
+            for place, name in enumerate(names):
+                updates[place] = rows.pop(name)[0]  # what was copied is freed: a round is never there twice
+            return RoundUpdates(names, updates, samples)
 
     def _ends_early(self, work: LocalWork) -> bool:
         """Whether a client is lost to its link or its owner before it has trained; that is recorded."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedvitals.codecs import Codec, Memory, agreed, is_additive, parse
+from fedvitals.codecs import Codec, Memory, agreed, is_additive, plain_bytes
 from fedvitals.errors import CodecError, TrainingError
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.pruning import live_bits, live_codec, live_layers, live_values
@@ -32,8 +32,8 @@ class Downlink:
         self._codec = self._memory.codec  # for what is left of the model
         self._whole = self._newcomers_bytes()
         self._sizes: list[int] = []  # of all steps' messages
-        self._sums = is_additive(codec)
-        self._way = torch.zeros_like(model.weights)  # the sum of all steps, where such a sum is a message
+        self._sums = is_additive(codec) and not self._plain
+        self._way = torch.zeros(model.size if self._sums else 0)  # the sum of all steps, where such a sum is a message
         self._ways: dict[int, Tensor] = {0: self._way}  # the same until versions that somebody has
         self._owed: dict[int, int] = {}  # bytes from a version to the one of now, where they were asked for
         self._seen: dict[str, int] = {}  # the version that a client has
@@ -67,7 +67,7 @@ class Downlink:
     def _newcomers_bytes(self) -> int:
         """Of the whole model, for a client that knows nothing: live values, and which they are."""
         told = live_values(self._model.whole(), self._masks) | live_bits(self._masks)
-        return len(agreed(parse("identity"), told).encode(told))
+        return plain_bytes(told)
 
     def rolled_back(self) -> None:
         """The last step is taken back: whoever comes next needs the whole model."""

@@ -112,7 +112,7 @@ class Training:
         links = Links(job)
         aggregator = make(job.server.aggregator, job.server.lr)
         federation = build(job)
-        model = FlatModel(build_model(job, federation))
+        model = FlatModel(build_model(job, federation), trained=False)  # clients' copies are
         layers = [(layer.name, layer.shape) for layer in model.layers if layer.trainable]
         injector = Injector(
             job.faults, federation.clients, job.seed, trainable_layers=layers, classes=federation.classes

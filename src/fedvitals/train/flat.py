@@ -18,16 +18,17 @@ from fedvitals.vocabulary import Layer
 
 
 class FlatModel:
-    """Takes over a module: its parameters become views of `weights`, their gradients views of `gradient`."""
+    """Takes over a module: its parameters become views of `weights`, their gradients views of `gradient`. A model that
+    is not to be trained has none."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, *, trained: bool = True) -> None:
         _require_float32(module)
         self.module = module
         self.flattener = Flattener(module)
         self.layers: tuple[Layer, ...] = self.flattener.layout.layers
         self.size = self.flattener.size
         self.weights = self.flattener.row(module)
-        self.gradient = torch.zeros_like(self.weights)
+        self.gradient = torch.zeros_like(self.weights) if trained else self.weights.new_empty(0)
         self.slices = _slices(self.layers)
         self.trainable = _trainable(self.layers, self.slices, self.size)
         self._counted = bool(self.integers)
@@ -109,7 +110,7 @@ class FlatModel:
                 )
             part = where[name]
             parameter.data = _laid(self.weights[part], parameter.shape)
-            if parameter.requires_grad:
+            if parameter.requires_grad and len(self.gradient):
                 parameter.grad = self.gradient[part].view(parameter.shape)
         self._adopt_buffers(where)
 

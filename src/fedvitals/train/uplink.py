@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedvitals.codecs import Codec, Memory, agreed, with_share
+from fedvitals.codecs import Codec, Memory, agreed, plain_bytes, with_share
 from fedvitals.errors import CodecError
 from fedvitals.train.adaptive import Adaptive
 from fedvitals.train.flat import FlatModel
@@ -39,7 +39,7 @@ class Uplink:
         self._masks: dict[str, Tensor] = {}  # the same by layer
         # Identity writes equally many bytes for every update of this model, and gives back what it was given.
         self._plain = codec.config == {"id": "identity"}
-        self._size = len(self._memory.codec.encode(model.whole())) if self._plain else 0
+        self._size = plain_bytes(model.whole()) if self._plain else 0
 
     def received(
         self, clients: Sequence[str], updates: Tensor, integers: Sequence[Mapping[str, Tensor]] = ()
