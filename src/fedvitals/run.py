@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedvitals")
 
-FLUSH_EVERY_S = 0.4  # with a commit's own time well inside the half second that a killed process may lose
+FLUSH_EVERY_S = 0.42  # with a commit's own time well inside the half second that a killed process may lose
 
 
 def start(

@@ -1,4 +1,5 @@
-"""Big values beside the database: files named by the SHA-256 of their content, written whole or not at all."""
+"""Values beside the database, known by the SHA-256 of their content: small ones in one file, big ones in files that
+bear it as their name, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,15 +11,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedvitals.errors import StoreError
+from fedvitals.store.pack import LARGEST, Pack
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 
 class BlobFolder:
-    """`blobs/ab/cdef...`: two levels, so that no folder grows beyond what tools can list."""
+    """`blobs/small.pack`, and `blobs/ab/cdef...`: two levels, so that no folder grows beyond what tools can list."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._pack = Pack(folder)
         self._shelves: set[str] = set()  # that are known to be there
 
     def path_of(self, name: str) -> Path:
@@ -28,8 +31,11 @@ class BlobFolder:
 
     def put(self, data: bytes) -> tuple[str, int]:
         """Keep these bytes once; gives their name and how many bytes that added. Raises OSError."""
-        name = hashlib.sha256(data).hexdigest()
-        shelf = f"{self.folder}/{name[:2]}"  # a string: this runs once a round, and Path costs more than the disk
+        digest = hashlib.sha256(data)
+        name = digest.hexdigest()
+        if len(data) <= LARGEST:
+            return name, self._pack.add(digest.digest(), data)
+        shelf = f"{self.folder}/{name[:2]}"  # a string: Path costs more than the disk
         path = f"{shelf}/{name[2:]}"
         if os.path.exists(path):
             return name, 0
@@ -49,7 +55,8 @@ class BlobFolder:
     def get(self, name: str) -> bytes:
         path = self.path_of(name)
         try:
-            data = path.read_bytes()
+            packed = self._pack.get(bytes.fromhex(name))
+            data = path.read_bytes() if packed is None else packed
         except FileNotFoundError as error:
             raise StoreError(f"the blob {path} is missing: copy the whole folder of the run") from error
         except OSError as error:
@@ -59,7 +66,7 @@ class BlobFolder:
         return data
 
     def files(self) -> Iterator[tuple[str, Path]]:
-        """Name and path of each blob that is there whole."""
+        """Name and path of each big blob that is there whole."""
         if self.folder.is_dir():
             for path in sorted(self.folder.glob("??/*")):
                 name = path.parent.name + path.name
@@ -67,7 +74,11 @@ class BlobFolder:
                     yield name, path
 
     def size_bytes(self) -> int:
-        return sum(path.stat().st_size for _, path in self.files())
+        return self._pack.size_bytes() + sum(path.stat().st_size for _, path in self.files())
+
+    def close(self) -> None:
+        """Of who wrote."""
+        self._pack.close()
 
 
 def _write(path: str, data: bytes) -> None:

@@ -203,7 +203,7 @@ def _add_floats(draft: _Draft, columns: Mapping[int, Any]) -> None:
     import numpy as np
 
     table = _table(columns, draft.rows, "d")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         rounded = table.astype(np.float32).astype(np.float64)
     exact = (rounded.view(np.int64) == table.view(np.int64)).all(axis=1).tolist()  # bit by bit, so NaN is equal to NaN
     for index, values, single in zip(columns, table, exact, strict=True):

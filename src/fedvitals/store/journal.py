@@ -226,6 +226,7 @@ class SQLiteJournal:
         if os.getpid() != self._pid:
             return
         self._arrays.close()
+        self._blobs.close()
         with suppress(sqlite3.Error):
             if self._identity() == self._file:
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -76,7 +76,7 @@ class BackgroundWriter:
         self._unmeasured_bytes = 0
         self._told: set[str] = set()
         self._idle_s = max(flush_every_s, IDLE_S)
-        self._idle_since = time.monotonic()
+        self._idle_since = self._oldest_s = time.monotonic()  # since when the first in the queue has waited
         _writers.add(self)
         self._thread = threading.Thread(target=self._work, name="fedvitals-writer", daemon=True)
         self._thread.start()
@@ -117,6 +117,8 @@ class BackgroundWriter:
             queued = self.memory_bytes + size_bytes
             if self._closing or queued > self._queue_bytes:
                 return self._drop(work)
+            if not self._queue:
+                self._oldest_s = time.monotonic()
             self._queue.append((work, size_bytes))
             self.memory_bytes = queued
         if queued > self._queue_bytes >> 2:
@@ -134,8 +136,8 @@ class BackgroundWriter:
         try:
             while not self._dead:
                 last = self._closing
-                if not last:
-                    self._wake.wait(self._flush_every_s)
+                if not last and not self._wake.wait(self._patience_s()) and self._patience_s() > 0.0:
+                    continue  # what there is came while we waited for nothing, and can wait for more
                 self._wake.clear()
                 self._write_queued()
                 self.cpu_s = time.thread_time()
@@ -145,6 +147,12 @@ class BackgroundWriter:
             with suppress(Exception):  # nothing is left to tell
                 self._journal.close()
             self.cpu_s = time.thread_time()
+
+    def _patience_s(self) -> float:
+        """How long what is queued may still wait: until the first of it has waited for an interval."""
+        if not self._queue:
+            return self._flush_every_s if time.monotonic() - self._idle_since < self._idle_s else 0.0
+        return max(self._oldest_s + self._flush_every_s - time.monotonic(), 0.0)
 
     def _write_queued(self) -> None:
         try:
