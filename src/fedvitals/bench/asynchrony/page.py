@@ -37,13 +37,14 @@ the server waits for should look at that row."""
 HISTORY = """\
 How this came to be: at first a client had two of ten classes, and all rates were at their defaults. There a deadline of
 half a second cost rounds nothing, as a few clients a step were enough, and FedBuff, without a deadline, was 1.8 times
-and Oort 1.1 times sooner: both missed. Where slow clients held other classes than quick ones, which was tried next, they
-were 4.6 and 1.9 times sooner; that is not measured any more. FedBuff was then made to use what comes late, and Oort to
-turn away from clients that are too slow for any round. With the rates tuned the first job was over before much could be
-told of anybody (13 s, of which asking every client once takes 5), so thirty classes took the place of ten: steps need
-more clients, and random rounds about a hundred steps. Rates were chosen for each way on seeds 2 and 3, from 0.1 and 0.3 for clients with 1, 2 and 4 for
-the server (and 8, for rounds): 0.3 with 2 for rounds, with 1 for FedBuff, whose buffer was chosen from 5, 10, 20 and
-40 and whose deadline from 0.28 and 0.51. FedAsync has its own rate and no deadline, and a third of the updates."""
+and Oort 1.1 times sooner: both missed. Where slow clients held other classes than quick ones, which was tried next,
+they were 4.6 and 1.9 times sooner; that is not measured any more. FedBuff was then made to use what comes late, and
+Oort to turn away from clients that are too slow for any round. With the rates tuned the first job was over before much
+could be told of anybody (13 s, of which asking every client once takes 5), so thirty classes took the place of ten:
+steps need more clients, and random rounds about a hundred steps. Rates were chosen for each way on seeds 2 and 3, from
+0.1 and 0.3 for clients with 1, 2 and 4 for the server (and 8, for rounds): 0.3 with 2 for rounds, with 1 for FedBuff,
+whose buffer was chosen from 5, 10, 20 and 40 and whose deadline from 0.28 and 0.51. FedAsync has its own rate and no
+deadline, and a third of the updates."""
 READING = """\
 "Times sooner" is the time that synchronous rounds with random clients need to the target, divided by that of the way
 beside it. Values are medians over the seeds, with the 10th and 90th percentile. Never reaching the target counts as 0
