@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -11,6 +13,8 @@ from fedvitals.capture.meter import METER
 from fedvitals.vocabulary import ResourceSample
 
 D = TypeVar("D")
+
+THREADS_EVERY_S = 0.5
 
 
 def peak_rss_bytes() -> int:
@@ -30,10 +34,10 @@ class ResourceProbe:
     ) -> None:
         self._accelerator = accelerator or CudaAccelerator()
         self._blame = blame
+        self._threads = 0
+        self._threads_due_s = 0.0
 
     def host(self, at_ns: int) -> ResourceSample:
-        import threading
-
         times, memory = os.times(), METER.look()
         return ResourceSample(
             at_ns=at_ns,
@@ -41,8 +45,16 @@ class ResourceProbe:
             rss_bytes=memory.rss_bytes,
             peak_rss_bytes=memory.peak_bytes,
             cpu_s=times.user + times.system,
-            threads=_threads() or threading.active_count(),
+            threads=self._threads_now(),
         )
+
+    def _threads_now(self) -> int:
+        """Looked at now and then: asking takes longer than all the rest, and they hardly change."""
+        now = time.monotonic()
+        if now >= self._threads_due_s:
+            self._threads_due_s = now + THREADS_EVERY_S
+            self._threads = _threads() or threading.active_count()
+        return self._threads
 
     def samples(self, at_ns: int) -> Iterator[ResourceSample]:
         host = self.host(at_ns)

@@ -326,7 +326,7 @@ class RoundSession:
         for cohort in self._cohorts:
             clients.update(cohort.ids)
             judged = zip(cohort.ids, cohort.outcomes, strict=False)  # there are none before it submits
-            outcomes += [outcome for name, outcome in judged if name not in self._rejected]
-        used = sum(outcome == Outcome.USED for outcome in outcomes)
-        failed = sum(outcome in (Outcome.FAILED, Outcome.DROPPED) for outcome in outcomes)
-        return used, failed, len(clients)
+            left_out = self._rejected
+            outcomes += [one for name, one in judged if name not in left_out] if left_out else cohort.outcomes
+        failed = outcomes.count(Outcome.FAILED) + outcomes.count(Outcome.DROPPED)
+        return outcomes.count(Outcome.USED), failed, len(clients)
