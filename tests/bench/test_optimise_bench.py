@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedvitals.bench.optimise.cases import CASES, DEEP_PLAIN, LOWER, PLAIN, jobs
+from fedvitals.bench.optimise.cases import CASES, DEEP_PLAIN, LOWER, NO_ROUNDS, PLAIN, jobs
 from fedvitals.bench.optimise.child import Measured, measure
 from fedvitals.bench.optimise.measuring import _goals, _told
 
@@ -37,12 +37,15 @@ def test_a_job_that_is_refused_says_why() -> None:
 
 def test_goals_hold_what_was_measured_against_the_plain_job() -> None:
     """Half the memory is a saving of 0.5; accuracy that differs is a goal missed."""
-    plain = Measured(1.0, 100, 100, rest_bytes=50, peak_bytes=150, accuracy=0.9)
-    half = Measured(1.0, 60, 70, rest_bytes=50, peak_bytes=100, accuracy=0.88)
+    plain = Measured(1.0, 100, 100, rest_bytes=50, peak_bytes=150, accuracy=0.9, imported_bytes=30, virtual_s=3.0)
+    half = Measured(1.0, 60, 70, rest_bytes=50, peak_bytes=100, accuracy=0.88, imported_bytes=30, virtual_s=1.5)
     results = {name: [half] for name in jobs(quick=False)} | {PLAIN: [plain], DEEP_PLAIN: [plain]}
     goals = {(row.case, row.measure): row for row in _goals(results)}
     assert goals["24 layers: checkpoint", "memory of training saved"].value == pytest.approx(0.5)
     assert goals["24 layers: checkpoint", "memory of training saved"].met
+    assert goals["24 layers: checkpoint", "memory without torch saved"].value == pytest.approx(5 / 12)
+    assert goals["24 layers: checkpoint", "memory of the process saved"].value == pytest.approx(1 / 3)
+    assert goals[NO_ROUNDS, "times sooner"].value == pytest.approx(1.0)
     assert not goals["24 layers: checkpoint", "accuracy, difference"].met
     assert not goals["prune half", "accuracy lost"].met
     assert goals["prune half", "bytes / all bytes"].value == pytest.approx(0.65)

@@ -16,6 +16,8 @@ def resident_mb():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096 / 2**20
 
+pieces = [torch.ones(2**14) for _ in range(400)]  # 64 kB each: the heap's own
+pieces = pieces[1::2]
 del_first = torch.ones(8 * 2**20 // 4)
 del del_first  # from here on glibc would keep blocks of up to 8 MB
 if "give" in sys.argv:
@@ -24,21 +26,27 @@ before = resident_mb()
 blocks = [torch.ones(2**20) for _ in range(40)]
 held = resident_mb() - before
 blocks = blocks[1::2]
-print(held, resident_mb() - before)
+left = resident_mb() - before
+before = resident_mb()
+if "give" in sys.argv:
+    del pieces[::2]
+    give_back_freed_memory()
+print(held, left, before - resident_mb())
 """
 
 
-def _held_and_left(*words: str) -> tuple[float, float]:
+def _measured(*words: str) -> tuple[float, float, float]:
     done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=True)
-    held, left = (float(word) for word in done.stdout.split())
-    return held, left
+    held, left, freed = (float(word) for word in done.stdout.split())
+    return held, left, freed
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc and speaks to glibc")
 def test_holes_between_blocks_go_back() -> None:
     """Of 160 MB in blocks, every second one freed: half of it is gone, which without the switch stays."""
-    held, left = _held_and_left("give")
+    held, left, freed = _measured("give")
     assert held > 150
     assert left < 0.6 * held
-    kept_held, kept_left = _held_and_left()
+    assert freed > 4  # of small pieces, 6 MB of which were free in the middle of the heap
+    kept_held, kept_left, _ = _measured()
     assert kept_left > 0.9 * kept_held

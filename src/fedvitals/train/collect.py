@@ -69,7 +69,8 @@ class Collector:
     def _collected(self, works: Sequence[LocalWork]) -> RoundUpdates:
         training = self._training
         with self._phase("encode"):
-            weights, integers = training.server.outgoing(), training.model.integers
+            # No copy, which would be as large as the model: that stands still until all are in.
+            weights, integers = training.model.weights, training.model.integers
         planned = {work.name: work for work in works}
         going = self._times.handed_out([work for work in works if not self._ends_early(work)])
         for result in self._running(going, weights, integers) if going else ():
@@ -78,7 +79,6 @@ class Collector:
             else:
                 result.works = tuple(planned[work.name] for work in result.works)
                 self._take(result)
-        del weights  # as large as the model: nobody needs them any more
         self._deliver_ready()
         self._take_held(works)
         self._close(works)

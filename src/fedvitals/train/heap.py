@@ -14,9 +14,13 @@ _M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
 
 
 def give_back_freed_memory() -> bool:
-    """For the rest of this process and those forked from it; False where the C library has no such switch."""
+    """What is free now (models are built in pieces, and then put together), and for the rest of this process and those
+    forked from it; False where the C library has no such switch."""
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        library = ctypes.CDLL(None)
+        mallopt, trim = library.mallopt, library.malloc_trim
     except (OSError, AttributeError):
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES))
+    switched = bool(mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES))
+    trim(0)
+    return switched

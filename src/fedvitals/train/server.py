@@ -31,8 +31,8 @@ class Server:
         self.uplink, self.downlink = uplink, downlink
         self._aggregator = aggregator
         self._pruning, self._rounds = pruning, 0
-        # What was not cut, now and a round ago.
-        self._live = self._live_before = torch.ones(model.size, dtype=torch.bool)
+        # What was not cut, now and a round ago; of nothing where nothing is to be.
+        self._live = self._live_before = torch.ones(model.size if pruning else 0, dtype=torch.bool)
         self.pruned = False  # whether anything was
         moving = model.trainable
         # Who averages also steps, with momentum or Adam, which would push a running variance below zero: running
@@ -43,7 +43,7 @@ class Server:
         self._state_before = self._state  # of the round that may yet be rolled back
 
     def outgoing(self) -> Tensor:
-        """The model of this round as clients have it when they begin."""
+        """The model as clients have it when they begin, while others may move it."""
         return self.model.weights.clone()
 
     @torch.no_grad()

@@ -11,6 +11,7 @@ from typing import Any
 from fedvitals.train.job import Job
 
 PLAIN = "nothing"
+PHONES, NO_ROUNDS = "on phones: rounds", "on phones: no rounds"
 DEEP_PLAIN = "24 layers: nothing"
 CODEC = "feedback(topk:0.1 | quantize:8 | entropy)"
 
@@ -53,6 +54,7 @@ DEEP: Mapping[str, Any] = {
 _ACCUMULATE = {"train.batch_size": 8, "train.accumulate": 4}
 _TOGETHER = {"execute.executor": "vectorised"}
 _PRUNE = {"server.prune": 0.5}
+_PHONES = {"execute.clock": "virtual", "network.profile": "mobile"}
 _SPARSE = {"codec.up": CODEC}
 CASES: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {},
@@ -64,6 +66,16 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "prune half": _PRUNE,
     "quantize:8 both ways": {"codec.up": "quantize:8", "codec.down": "quantize:8"},
     "topk, quantised, with feedback": _SPARSE,
+    PHONES: _PHONES,
+    # As many updates as 30 rounds of 10 clients have.
+    NO_ROUNDS: {
+        **_PHONES,
+        "server.mode": "async",
+        "server.buffer": 5,
+        "server.concurrency": 10,
+        "train.rounds": 60,
+        "train.evaluate_every": 60,
+    },
     "all that save memory and bytes": {**_ACCUMULATE, "train.checkpoint": True, **_PRUNE, **_SPARSE},
     "all that pay here": {**_TOGETHER, **_PRUNE, **_SPARSE},
 }
@@ -85,5 +97,5 @@ def jobs(quick: bool) -> dict[str, Job]:
     short = {"train.rounds": 3} if quick else {}
     small = {"model.hidden": [128] * 12, "train.rounds": 1} if quick else {}
     few = [PLAIN, "accumulate 4 x 8", "bf16", "prune half"] if quick else list(CASES)
-    tutorial = {name: Job().replaced({**TUTORIAL, **short, **CASES[name]}) for name in few}
+    tutorial = {name: Job().replaced({**TUTORIAL, **CASES[name], **short}) for name in few}
     return tutorial | {name: Job().replaced({**DEEP, **small, **changes}) for name, changes in DEEP_CASES.items()}

@@ -13,6 +13,8 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 
+import torch
+
 from fedvitals.capture.nothing import NoRun
 from fedvitals.capture.watermark import Watermark, find_watermark
 from fedvitals.errors import JobError, TrainingError
@@ -36,12 +38,19 @@ class Measured:
     rest_bytes: int = 0  # resident before the rounds
     peak_bytes: int = 0  # the most while they went on
     accuracy: float = 0.0
+    imported_bytes: int = 0  # resident once torch had been loaded and used
+    virtual_s: float = 0.0  # of all rounds, where devices are imitated
     refused: str | None = None
 
     @property
     def taken_bytes(self) -> int:
         """What training takes beside what is there anyway."""
         return self.peak_bytes - self.rest_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        """What the process takes beside torch, rows and models included."""
+        return self.peak_bytes - self.imported_bytes
 
 
 def measure(job: Job) -> Measured:
@@ -63,6 +72,7 @@ def measure(job: Job) -> Measured:
 def carry_out(job: Job, mark: Watermark) -> Measured:
     """Carry out a job here; `mark` must be one that can be set back."""
     with one_thread():
+        imported = _resident_with_torch(mark)
         try:
             training = Training.prepare(job)
         except JobError as error:
@@ -72,12 +82,20 @@ def carry_out(job: Job, mark: Watermark) -> Measured:
             rest = mark.read().rss_bytes
             mark.reset()
             began = time.perf_counter()
-            result = training.rounds(NoRun(), NoHook(), NoProgress(), began)
+            result = training.carried_out(NoRun(), NoHook(), NoProgress(), began)
             seconds, peak = time.perf_counter() - began, mark.read().peak_bytes
+            virtual_s = training.clock.now_ns() / 1e9 if job.execute.clock == "virtual" else 0.0
         finally:
             training.executor.close()
     accuracy = result.accuracy if result.accuracy is not None else float("nan")
-    return Measured(seconds, result.bytes_up, result.bytes_down, rest, peak, accuracy)
+    return Measured(seconds, result.bytes_up, result.bytes_down, rest, peak, accuracy, imported, virtual_s)
+
+
+def _resident_with_torch(mark: Watermark) -> int:
+    """Libraries and their working memory, before there is anything to train."""
+    x = torch.ones(64, 64, requires_grad=True)
+    (x @ x).sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return mark.read().rss_bytes
 
 
 def _warm_up(training: Training) -> None:

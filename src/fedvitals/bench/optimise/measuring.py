@@ -1,7 +1,8 @@
 """Children that carry out the cases in turn, and the table of what they measured.
 
 Cases take turns, so that a noisy machine is noisy to all. Memory is what training takes beside what the process holds
-anyway: torch alone is more than 200 MB, which nothing here changes; the whole process is told beside it.
+anyway: torch alone is more than 200 MB, which nothing here changes; the process without torch, and as a whole, are told
+beside it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from fedvitals.bench.optimise.cases import DEEP_PLAIN, LOWER, PLAIN, SAME, jobs
+from fedvitals.bench.optimise.cases import DEEP_PLAIN, LOWER, NO_ROUNDS, PHONES, PLAIN, SAME, jobs
 from fedvitals.bench.optimise.child import Measured, measure
 from fedvitals.bench.table import Row, spread
 
@@ -33,11 +34,13 @@ def measured(quick: bool = False) -> list[Row]:
 
 
 def _told(name: str, some: Sequence[Measured]) -> list[Row]:
-    return [
+    virtual = [Row(name, "time on the virtual clock", *spread([one.virtual_s for one in some]), "s")]
+    return (virtual if some[0].virtual_s else []) + [
         Row(name, "time", *spread([one.seconds for one in some]), "s"),
         Row(name, "bytes up", *spread([one.bytes_up / MB for one in some]), "MB"),
         Row(name, "bytes down", *spread([one.bytes_down / MB for one in some]), "MB"),
         Row(name, "memory of training", *spread([one.taken_bytes / MB for one in some]), "MB"),
+        Row(name, "memory without torch", *spread([one.own_bytes / MB for one in some]), "MB"),
         Row(name, "memory of the process", *spread([one.peak_bytes / MB for one in some]), "MB"),
         Row(name, "accuracy", *spread([one.accuracy for one in some]), "share"),
     ]
@@ -49,6 +52,15 @@ def _goals(results: Mapping[str, Sequence[Measured]]) -> list[Row]:
         pairs = list(zip(results[name], results[DEEP_PLAIN], strict=True))
         saved = [1.0 - one.taken_bytes / plain.taken_bytes for one, plain in pairs]
         rows.append(Row(name, "memory of training saved", *spread(saved), "share", goal))
+        own = [1.0 - one.own_bytes / plain.own_bytes for one, plain in pairs]
+        rows.append(Row(name, "memory without torch saved", *spread(own), "share", goal))
+        whole = [1.0 - one.peak_bytes / plain.peak_bytes for one, plain in pairs]
+        rows.append(Row(name, "memory of the process saved", *spread(whole), "share", goal))
+    if NO_ROUNDS in results:
+        pairs = list(zip(results[NO_ROUNDS], results[PHONES], strict=True))
+        rows.append(
+            Row(NO_ROUNDS, "times sooner", *spread([rounds.virtual_s / one.virtual_s for one, rounds in pairs]), "x")
+        )
     for name, like in SAME.items():
         off = [abs(one.accuracy - plain.accuracy) for one, plain in zip(results[name], results[like], strict=True)]
         rows.append(Row(name, "accuracy, difference", *spread(off), "share", 0.0, at_least=False))
