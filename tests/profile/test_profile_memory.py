@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,9 @@ class Told:
     def resources(self) -> list[ResourceSample]:
         return self._samples
 
-    def participation_columns(self) -> dict[str, np.ndarray]:
+    def participation_columns(self, fields: Collection[str]) -> dict[str, np.ndarray]:
         one = Participation("a", 0, 0, 0, None, None, "used", None, None, None, 0, 9, metrics=self._metrics)
-        return {name: np.array([value], dtype=object) for name, value in one._asdict().items()}
+        return {name: np.array([value], dtype=object) for name, value in one._asdict().items() if name in fields}
 
 
 def profile_of(told: Told) -> MemoryProfile:

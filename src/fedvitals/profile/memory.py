@@ -134,7 +134,7 @@ def memory_profile(reader: RunReader, *, top: int = 10) -> MemoryProfile:
     """All that the run tells of memory."""
     run, spans, samples = reader.run(), reader.spans(), reader.resources()
     stretches = [one for span in spans if (one := _of_span(span)) is not None]
-    sessions = list(_sessions(reader.participation_columns()))
+    sessions = list(_sessions(reader.participation_columns((*_WHOSE, "metrics"))))
     points = _points([one for one in samples if one.device is None])
     health = run.health.get("memory")
     health = health if isinstance(health, Mapping) else {}
@@ -170,12 +170,14 @@ def _of_span(span: Span) -> Measured | None:
     )
 
 
+_WHOSE = ("round", "client", "attempt", "start_ns", "end_ns")
+
+
 def _sessions(columns: Mapping[str, NDArray[Any]]) -> Iterator[Measured]:
     """Whole participations: by column, because most tell nothing."""
-    wanted = ("round", "client", "attempt", "start_ns", "end_ns")
     for row, metrics in enumerate(columns["metrics"].tolist()):
         if metrics is not None and '"rss_bytes"' in metrics:
-            values = {name: columns[name][row : row + 1].tolist()[0] for name in wanted}
+            values = {name: columns[name][row : row + 1].tolist()[0] for name in _WHOSE}
             one = _measured(_object(metrics), name="client", **values)
             if one is not None:
                 yield one

@@ -190,9 +190,9 @@ def read_blocks(
 
 
 def read_arrays(
-    connection: sqlite3.Connection, kind: BlockKind, kinds: Sequence[str]
+    connection: sqlite3.Connection, kind: BlockKind, kinds: Sequence[str | None]
 ) -> Iterator[tuple[Keys, list[NDArray[Any]]]]:
-    """The same of all blocks, each column an array of its kind."""
+    """The same of all blocks, each column an array of its kind; those without one are left out."""
     for keys, data in _packed(connection, kind, _heads(connection, kind)):
         yield keys, column_arrays.unpack_arrays(data, len(keys), kinds)
 

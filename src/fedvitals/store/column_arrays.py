@@ -23,12 +23,12 @@ def kinds_of(record: type) -> tuple[str, ...]:
     return tuple(_KINDS.get(hint, TEXT) for hint in get_type_hints(record).values())
 
 
-def unpack_arrays(data: bytes, rows: int, kinds: Sequence[str]) -> list[NDArray[Any]]:
-    """The columns of a blob, each an array of its kind."""
+def unpack_arrays(data: bytes, rows: int, kinds: Sequence[str | None]) -> list[NDArray[Any]]:
+    """The columns of a blob, each an array of its kind; those without a kind are left out."""
     return checked(lambda blob: _arrays(blob, kinds), data, rows, len(kinds))
 
 
-def _arrays(blob: Blob, kinds: Sequence[str]) -> list[NDArray[Any]]:
+def _arrays(blob: Blob, kinds: Sequence[str | None]) -> list[NDArray[Any]]:
     import numpy as np
 
     rows, codes = blob.rows, blob.row.format[1:]
@@ -37,6 +37,8 @@ def _arrays(blob: Blob, kinds: Sequence[str]) -> list[NDArray[Any]]:
     words, texts, punched = dict(blob.words), dict(blob.texts), dict(blob.punched)
     found = []
     for index, kind in enumerate(kinds):
+        if kind is None:
+            continue
         if index in texts:
             column = _converted(texts[index], kind)
         elif index not in packed:

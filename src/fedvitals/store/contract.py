@@ -76,6 +76,9 @@ class StoreContract(RecordContract):
             expected = [late.get((record.client, record.attempt), record) for record in first]
             assert same(reader.participations(), expected)
             assert columns_are(reader.participation_columns(), expected)
+            some = reader.participation_columns(("loss", "client"))
+            assert list(some) == ["client", "loss"]
+            assert some["client"].tolist() == [record.client for record in expected]
             assert same(reader.participations(client="c7"), [record for record in expected if record.client == "c7"])
             assert same(reader.participations(round=12), expected[1_200:1_300])
             assert same(reader.spans(), ended[::-1])

@@ -6,7 +6,7 @@ process, while the run is going on or after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fedvitals.vocabulary import (
@@ -64,9 +64,10 @@ class RunReader(Protocol):
     def iterate_participations(self) -> Iterator[Participation]:
         """All of them, without holding them all in memory."""
 
-    def participation_columns(self) -> dict[str, NDArray[Any]]:
-        """All of them by field, in the order (round, client's arrival). Numbers are float64 with NaN for missing ones;
-        those that are never missing (`attempt`, `round`, `base_version`, the instants) int64; texts are objects."""
+    def participation_columns(self, fields: Collection[str] = Participation._fields) -> dict[str, NDArray[Any]]:
+        """All of them by field, or by some fields, in the order (round, client's arrival). Numbers are float64 with NaN
+        for missing ones; those that are never missing (`attempt`, `round`, `base_version`, the instants) int64; texts
+        are objects."""
 
     def clients(self) -> list[str]: ...
     def update_blocks(self, *, round: int | None = None, after: int | None = None) -> Iterator[UpdateBlock]:

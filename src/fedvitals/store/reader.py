@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,17 +120,19 @@ class SQLiteReader:
         """All of them in the order of arrival, some hundred in memory at a time."""
         return self._of_round(None)
 
-    def participation_columns(self) -> dict[str, NDArray[Any]]:
+    def participation_columns(self, fields: Collection[str] = Participation._fields) -> dict[str, NDArray[Any]]:
         """By field, in the order (round, client's arrival)."""
         import numpy as np
 
-        kinds = kinds_of(Participation)
-        nothing = tuple(np.empty(0, kind) for kind in kinds)
-        found = self._guarded(blocks.read_arrays(self._connection, blocks.PARTICIPATIONS, kinds[1:]))
-        parts = [nothing, *((np.array(self._clients_of(keys), dtype=object), *fields) for keys, fields in found)]
-        columns = dict(zip(Participation._fields, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+        known = zip(Participation._fields, kinds_of(Participation), strict=True)
+        wanted = {name: kind for name, kind in known if name in fields or name in ("client", "round")}
+        kinds = [wanted.get(name) for name in Participation._fields[1:]]
+        found = self._guarded(blocks.read_arrays(self._connection, blocks.PARTICIPATIONS, kinds))
+        nothing = tuple(np.empty(0, kind) for kind in wanted.values())
+        parts = [nothing, *((np.array(self._clients_of(keys), dtype=object), *some) for keys, some in found)]
+        columns = dict(zip(wanted, map(np.concatenate, zip(*parts, strict=True)), strict=True))
         order = np.argsort(columns["round"], kind="stable")
-        return {name: column[order] for name, column in columns.items()}
+        return {name: columns[name][order] for name in wanted if name in fields}
 
     def _clients_of(self, keys: Sequence[int]) -> list[str]:
         numbers = [key >> 32 for key in keys]

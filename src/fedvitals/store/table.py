@@ -158,11 +158,14 @@ def _or_missing(values: Floats) -> Ints:
 
 def _told(name: str, metrics: NDArray[Any]) -> Floats:
     """One of the numbers among what else was kept of participations."""
-    return np.fromiter((_number(name, one) for one in metrics), np.float64, len(metrics))
+    found = np.full(len(metrics), np.nan)
+    for row in np.flatnonzero(metrics != None):  # noqa: E711  # value by value
+        found[row] = _number(name, metrics[row])
+    return found
 
 
-def _number(name: str, metrics: str | None) -> float:
-    if metrics is None or f'"{name}"' not in metrics:
+def _number(name: str, metrics: str) -> float:
+    if f'"{name}"' not in metrics:
         return np.nan
     document = json.loads(metrics)
     found = document.get(name) if isinstance(document, Mapping) else None

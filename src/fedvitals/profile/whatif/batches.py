@@ -41,12 +41,16 @@ class Costs:
     usual: float  # steps, of a client of whom nothing is known
     behind_s: Mapping[str, float]
 
-    def seconds(self, clients: Sequence[str]) -> float:
-        steps = [self.steps.get(client, self.usual) for client in clients]
-        if not steps:
-            return 0.0
-        behind = max(self.behind_s.get(client, 0.0) for client in clients)
-        return self.longest_s * max(steps) + self.every_s * sum(steps) + behind
+    def seconds(self, clients: Sequence[str], size: int) -> list[float]:
+        """Of batches of so many of them, one after the other."""
+        if not clients:
+            return []
+        first = np.arange(0, len(clients), size)
+        steps = np.array([self.steps.get(client, self.usual) for client in clients])
+        behind = np.array([self.behind_s.get(client, 0.0) for client in clients])
+        longest, behind = (np.maximum.reduceat(of, first) for of in (steps, behind))
+        total: Floats = self.longest_s * longest + self.every_s * np.add.reduceat(steps, first) + behind
+        return total.tolist()  # type: ignore[no-any-return]  # numpy's lists are of anything
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,9 +95,8 @@ def _parts_s(model: Model, costs: Costs, size: int, away: Collection[str]) -> li
     """The batches' part of each round, without these clients."""
     found = []
     for place in range(len(model.rounds)):
-        asked = model.draw.asked(place, away)
-        chunks = [asked[first : first + size] for first in range(0, len(asked), size)]
-        found.append(max(arrivals([costs.seconds(chunk) for chunk in chunks], model.workers), default=0.0))
+        lasting = costs.seconds(model.draw.asked(place, away), size)
+        found.append(max(arrivals(lasting, model.workers), default=0.0))
     return found
 
 
