@@ -11,7 +11,7 @@ from typing import Any
 from fedvitals.train.job import Job
 
 PLAIN = "nothing"
-PHONES, NO_ROUNDS = "on phones: rounds", "on phones: no rounds"
+SITES, NO_ROUNDS = "sites far apart: rounds", "sites far apart: no rounds"
 DEEP_PLAIN = "24 layers: nothing"
 CODEC = "feedback(topk:0.1 | quantize:8 | entropy)"
 
@@ -54,7 +54,7 @@ DEEP: Mapping[str, Any] = {
 _ACCUMULATE = {"train.batch_size": 8, "train.accumulate": 4}
 _TOGETHER = {"execute.executor": "vectorised"}
 _PRUNE = {"server.prune": 0.5}
-_PHONES = {"execute.clock": "virtual", "network.profile": "mobile"}
+_SITES = {"execute.clock": "virtual", "network.profile": "cross-silo"}
 _SPARSE = {"codec.up": CODEC}
 CASES: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {},
@@ -66,10 +66,10 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "prune half": _PRUNE,
     "quantize:8 both ways": {"codec.up": "quantize:8", "codec.down": "quantize:8"},
     "topk, quantised, with feedback": _SPARSE,
-    PHONES: _PHONES,
+    SITES: _SITES,
     # As many updates as 30 rounds of 10 clients have.
     NO_ROUNDS: {
-        **_PHONES,
+        **_SITES,
         "server.mode": "async",
         "server.buffer": 5,
         "server.concurrency": 10,

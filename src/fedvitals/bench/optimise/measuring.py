@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from fedvitals.bench.optimise.cases import DEEP_PLAIN, LOWER, NO_ROUNDS, PHONES, PLAIN, SAME, jobs
+from fedvitals.bench.optimise.cases import DEEP_PLAIN, LOWER, NO_ROUNDS, PLAIN, SAME, SITES, jobs
 from fedvitals.bench.optimise.child import Measured, measure
 from fedvitals.bench.table import Row, spread
 
@@ -57,7 +57,7 @@ def _goals(results: Mapping[str, Sequence[Measured]]) -> list[Row]:
         whole = [1.0 - one.peak_bytes / plain.peak_bytes for one, plain in pairs]
         rows.append(Row(name, "memory of the process saved", *spread(whole), "share", goal))
     if NO_ROUNDS in results:
-        pairs = list(zip(results[NO_ROUNDS], results[PHONES], strict=True))
+        pairs = list(zip(results[NO_ROUNDS], results[SITES], strict=True))
         rows.append(
             Row(NO_ROUNDS, "times sooner", *spread([rounds.virtual_s / one.virtual_s for one, rounds in pairs]), "x")
         )
