@@ -36,7 +36,9 @@ READING = """\
 target counts as 0. Without feedback nothing that is smaller than a step of the grid ever travels. "Weights instead of
 differences" keeps the largest tenth of each layer of a client's whole model, as tutorials do it, and sends the server's
 models whole. The steps of the grids were chosen by hand, after looking at some of these same seeds (digits all, the
-others the first): a problem that nobody has looked at may need a finer one."""
+others the first): a problem that nobody has looked at may need a finer one. With these steps, Shakespeare took 90 times
+fewer bytes at first; then which values travel came to be told by layer, row and column, which changes no value and no
+round, and takes a fifth fewer bytes (seed 4 of Fashion, and its one without feedback, are from before that)."""
 
 
 def write(folder: Path, raced: Sequence[Raced], rows: Sequence[Row]) -> list[Path]:
