@@ -78,6 +78,7 @@ class ParticipationTable:
     block: Ints  # where its update's statistics are; -1: nowhere
     block_row: Ints
     clock_skew_s: Floats  # how far a remote client's clock was ahead of the server's
+    share: Floats  # of its values that a codec sent, where that was chosen for it alone
     residual_norm: Floats  # of what a codec with feedback still owed after its update
 
     def __len__(self) -> int:
@@ -134,6 +135,7 @@ def _tabled(columns: Mapping[str, NDArray[Any]]) -> tuple[tuple[str, ...], Parti
         block=_or_missing(columns["block"]),
         block_row=_or_missing(columns["block_row"]),
         clock_skew_s=_told("clock_skew_s", columns["metrics"]),
+        share=_told("share", columns["metrics"]),
         residual_norm=_told("residual_norm", columns["metrics"]),
         **{name: columns[name] for name in (*_PLAIN, *_WHOLE)},
     )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from charted import Clock, diagnosed, found, looped, model
+from charted import Clock, diagnosed, found, looped, model, trained
 
 from fedvitals.run import Run
 from fedvitals.vocabulary import Severity
@@ -103,3 +103,28 @@ def test_everybodys_size_changed(tmp_path: Path) -> None:
     chart = looped(tmp_path, sending(lambda n, c: 0.1, lambda n, c: 4000 if n < 5 else 700))
     (one,) = found(chart, "FL303")
     assert (one.severity, one.evidence["from_round"]) == (Severity.INFO, 5)
+
+
+MOBILE = {"network.profile": "mobile", "server.deadline_s": 5.0, "train.rounds": 12}
+SPARSE = {"codec.up": "feedback(topk:0.1 | quantize:8 | entropy)"}
+
+
+def test_sizes_that_were_chosen_by_the_link(tmp_path: Path) -> None:
+    """With `codec.adapt` a client on a slow link sends less of its update; that is no update of another size."""
+    chart = trained(tmp_path, MOBILE | SPARSE | {"codec.adapt": True})
+    table = chart.participations
+    sizes = table.wire_bytes_up[table.share > 0]
+    assert sizes.max() > 3 * sizes.min()
+    assert found(chart, "FL303") == ()
+    assert "link" in diagnosed(chart, "FL303").not_observable["FL303"]
+
+
+def test_who_compresses_is_told_what_else_there_is(tmp_path: Path) -> None:
+    """The advice of FL301 goes by what the run does already."""
+    told = {}
+    for name, codec in (("plain", {}), ("sparse", SPARSE)):
+        chart = trained(tmp_path / name, {**MOBILE, **codec}, [{"kind": "slow-link", "clients": [3]}])
+        told[name] = {action.text for one in found(chart, "FL301") for action in one.next}
+    assert any("quantize:8" in text for text in told["plain"])
+    assert any("codec.down" in text for text in told["sparse"])
+    assert not any("quantize:8" in text for text in told["sparse"])

@@ -10,7 +10,7 @@ Evidence: its bytes on the wire, those of the others in the round, and its own b
 
 False alarms: sizes are compared on a logarithmic scale beyond the robust spread of the run, at a rate of one run in a
 hundred over all participations. Codecs that send what is above a threshold vary by nature; their spread is taken from
-the run.
+the run. Messages whose share of values was chosen by the client's link (`codec.adapt`) are not compared.
 
 Do: compare the codec's configuration on both sides. A size that changed for everybody at once is a changed codec or a
 changed model.
@@ -41,9 +41,10 @@ LEAST_ROUNDS = 3
 
 def _look(chart: Chart) -> Iterator[Finding]:
     table = chart.participations
-    known = table.wire_bytes_up > 0
+    known = (table.wire_bytes_up > 0) & ~(table.share > 0)
     if not known.any():
-        raise CannotSee("the bytes of updates are not known")
+        chosen = bool((table.share > 0).any())
+        raise CannotSee("updates were sized by each client's link" if chosen else "the bytes of updates are not known")
     logs = np.where(known, np.log(np.where(known, table.wire_bytes_up, 1.0)), np.nan)
     medians = round_medians(chart, logs)
     middles = np.where(medians > 0, medians, median(logs))
@@ -58,7 +59,7 @@ def _of_clients(chart: Chart, marked: Bools, middles: Floats) -> Iterator[Findin
     for client in np.unique(table.client[marked]).tolist():
         rows = chart.histories[client]
         odd = rows[marked[rows]]
-        rest = rows[~marked[rows] & (table.wire_bytes_up[rows] > 0)]
+        rest = rows[~marked[rows] & (table.wire_bytes_up[rows] > 0) & ~(table.share[rows] > 0)]
         own, theirs = median(table.wire_bytes_up[odd]), math.exp(float(np.median(middles[odd])))
         before = f", its own otherwise {size(median(table.wire_bytes_up[rest]))}" if len(rest) else ""
         yield write(

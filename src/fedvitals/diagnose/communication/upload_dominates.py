@@ -39,6 +39,8 @@ MOST = 0.5  # what takes more than half dominates
 LEAST_S = 1e-6
 LEAST_ROWS = 5
 COMPRESS = Action("compress the update: codec.up = 'quantize:8'", safe=False)
+FURTHER = Action("compress further: codec.down too, or codec.adapt, which goes by each client's link", safe=False)
+COMPRESSED = 1.5  # times fewer bytes on the wire than without a codec
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
@@ -98,7 +100,7 @@ def _one(chart: Chart, streak: Streak, worked: Spent) -> Finding:
             "late": rounds.late,
             "chance": streak.chance,
         },
-        next=[see_client(name), COMPRESS],
+        next=[see_client(name), _advice(chart)],
     )
 
 
@@ -111,8 +113,15 @@ def _all(chart: Chart, bound: Bools, transfer: float, total: float) -> Finding:
         f"not the computing, sets the pace",
         rounds=np.unique(chart.participations.round[rows]).tolist(),
         evidence={"transfer_s": transfer, "total_s": total, "whose": "all clients"},
-        next=["fedvitals show RUN", COMPRESS],
+        next=["fedvitals show RUN", _advice(chart)],
     )
+
+
+def _advice(chart: Chart) -> Action:
+    table = chart.participations
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fewer = median(table.raw_bytes_up / table.wire_bytes_up)
+    return FURTHER if fewer > COMPRESSED else COMPRESS
 
 
 RULE = WrittenRule(
