@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedvitals")
 
-LONGEST_LOOK_S = 0.1
+LONGEST_LOOK_S = 0.3  # less than rows wait: what comes while the ticker sleeps is due after it wakes
 RECORD_BYTES = 512  # a scalar record in the queue, roughly
 ERRORS_REMEMBERED = 64
 RECORDING = "fl.recording"
@@ -260,23 +260,23 @@ class Recorder:
 
     def _tick(self) -> None:
         """Rows that wait too long, and the resource samples."""
-        due = 0.0
-        while not self._stop.wait(self._next_look_s()):
+        every = self.settings.resources_every_s
+        due = 0.0 if every else math.inf
+        while not self._stop.wait(self._next_look_s(due)):
             began = time.thread_time_ns()
             try:
                 if self._next_flush_s() <= time.monotonic():
                     self.flush()
-                every = self.settings.resources_every_s
-                if every and time.monotonic() >= due:
+                if time.monotonic() >= due:
                     due = time.monotonic() + every
                     self._sample_resources()
             except Exception as error:
                 self.trouble("ticker", error)
             self.spent(time.thread_time_ns() - began)
 
-    def _next_look_s(self) -> float:
+    def _next_look_s(self, due_s: float) -> float:
         """Not more often than needed: waking a thread costs the training more than what it then does."""
-        return min(max(self._next_flush_s() - time.monotonic(), 0.005), LONGEST_LOOK_S)
+        return min(max(min(self._next_flush_s(), due_s) - time.monotonic(), 0.005), LONGEST_LOOK_S)
 
     def _next_flush_s(self) -> float:
         waiting = (part.due_s for part in (self._pending, self._models) if part is not None)
