@@ -154,7 +154,7 @@ def _of_one_mode(server: dict[str, Any]) -> dict[str, Any]:
     """What belongs to the other mode, put right."""
     if server.get("mode") == "async":
         return {"over_select": 1.0, "buffer": 7, "prune": 0.0}
-    return {"aggregator": "krum", "selection": "oort", "prune_from": 0, "prune_until": 0}
+    return {"aggregator": "krum", "selection": "oort", "late": "drop", "prune_from": 0, "prune_until": 0}
 
 
 @given(JOBS)
