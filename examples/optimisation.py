@@ -71,13 +71,17 @@ def federation(way: str, memory: Memory) -> tuple[float, int]:
                 for client, (x, y) in enumerate(data):
                     with rnd.client(client, samples=ROWS) as c:  # added
                         local = trained(model, x, y, r * CLIENTS + client)
-                        state, size = sent(memory, client, before, local.state_dict(), whole=way == "weights")
+                        with c.phase("encode"):  # added
+                            state, size = sent(memory, client, before, local.state_dict(), whole=way == "weights")
                         with c.phase("upload", bytes=size):  # added
                             arrived.append(state)
                             uploaded += size
                         c.submit(state)  # added
-                model.load_state_dict({name: torch.stack([one[name] for one in arrived]).mean(0) for name in before})
-                with torch.no_grad():
+                with rnd.phase("aggregate"):  # added
+                    model.load_state_dict(
+                        {name: torch.stack([one[name] for one in arrived]).mean(0) for name in before}
+                    )
+                with rnd.phase("evaluate"), torch.no_grad():  # added
                     accuracy = float((model(x_test).argmax(1) == y_test).float().mean())
                 rnd.evaluated(accuracy=accuracy)  # added
     return accuracy, uploaded
