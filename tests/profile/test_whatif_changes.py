@@ -28,7 +28,7 @@ from fedvitals.profile.whatif.changes import (
 from fedvitals.profile.whatif.messages import SPARSE
 from fedvitals.profile.whatif.model import Model, Tried
 from fedvitals.profile.whatif.prediction import Declined, Prediction
-from fedvitals.profile.whatif.registry import KINDS, predictions, what_if
+from fedvitals.profile.whatif.registry import KINDS, what_if
 from fedvitals.profile.whatif.telling import NOT_OURS
 from fedvitals.vocabulary import Outcome, Participation, Record
 
@@ -259,7 +259,7 @@ def test_nothing_that_should_help_hurts(rounds: list[list[float]], who: int) -> 
 def test_the_best_comes_first_and_every_one_says_what_it_assumes(tmp_path: Path) -> None:
     """Ranked by what they save; the same for `run.profile()` and for programs."""
     model = model_of(tmp_path, side_by_side(ROUNDS * 4), clock="virtual")
-    found = predictions(model.profile)
+    found = what_if(model.profile).predictions
     assert len(found) >= 4
     assert [one.predicted_s for one in found] == sorted(one.predicted_s for one in found)
     assert all(one.assumes and one.kind in KINDS and one.saves > 0 for one in found)

@@ -18,7 +18,7 @@ from fedvitals.codecs.roundings.halved import Halved
 from fedvitals.profile.profile import profile_of
 from fedvitals.profile.whatif.changes.compress import OFFERED
 from fedvitals.profile.whatif.prediction import Declined, Prediction, Verified
-from fedvitals.profile.whatif.registry import predictions
+from fedvitals.profile.whatif.registry import what_if
 from fedvitals.show import profiles
 from fedvitals.show.cli.main import main
 from fedvitals.show.report.contents import contents_of
@@ -70,7 +70,7 @@ def test_a_profile_ends_with_what_would_make_it_shorter(tmp_path: Path, capsys: 
 
 
 def test_json_has_every_prediction(tmp_path: Path, capsys: Capture) -> None:
-    """With its keys of the job, its assumptions, and the same numbers as `predictions`."""
+    """With its keys of the job, its assumptions, and the same numbers as `what_if`."""
     _run(tmp_path, capsys, VIRTUAL)
     assert main(["profile", "last", "--json"]) == 0
     document = _json(capsys)
@@ -151,7 +151,7 @@ def test_a_user_s_own_loop_gets_predictions() -> None:
                 for client in ("a", "b"):
                     with rnd.client(client, samples=10):
                         sum(range(20_000 if client == "a" else 200_000))
-    found = predictions(run.profile())
+    found = what_if(run.profile()).predictions
     assert [one.kind for one in found].count("drop") == 1
     assert all(one.unverified for one in found)
 
@@ -222,7 +222,7 @@ def test_a_page_predicts_as_the_command_does(tmp_path: Path, capsys: Capture) ->
     said = {one["change"]: one["predicted_s"] for one in _json(capsys)["what_if"]}
     with closing(SQLiteStore(tmp_path / "runs").open("last")) as reader:
         page = {one.change: one.predicted_s for one in contents_of(reader).predictions}
-        alone = {one.change for one in predictions(profile_of(reader))}
+        alone = {one.change for one in what_if(profile_of(reader)).predictions}
     assert page == said
     assert alone != set(said)
 

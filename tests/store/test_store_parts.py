@@ -19,7 +19,7 @@ import pytest
 
 from fedvitals.errors import StoreError
 from fedvitals.store import SQLiteStore, packing
-from fedvitals.store.arrays import ArrayReader, ArrayWriter
+from fedvitals.store.arrays import ARRAYS, ArrayReader, ArrayWriter
 from fedvitals.store.awkward import same
 from fedvitals.store.blobs import BlobFolder
 from fedvitals.store.contract import LAYOUT, RUN
@@ -243,11 +243,11 @@ def test_arrays_are_read_within_their_file(tmp_path: Path) -> None:
     """Arrays come back from their places; a place outside, a cut file and a missing one are refused."""
     writer = ArrayWriter(tmp_path)
     many = [np.full(100, number % 256, np.uint8) for number in range(1200)]
-    writer.write([np.zeros((0, 3), np.float32), *many])
-    assert writer.end == writer.size_bytes() == 120_000
-    writer.write([np.ones(7, np.float64)])
+    writer.write_arrays([np.zeros((0, 3), np.float32), *many])
+    assert writer.end == (tmp_path / ARRAYS).stat().st_size == 120_000
+    writer.write_arrays([np.ones(7, np.float64)])
     writer.end = 120_000  # forget the last
-    writer.write([np.arange(4, dtype=np.int8)])
+    writer.write_arrays([np.arange(4, dtype=np.int8)])
     writer.close()
     reader = ArrayReader(tmp_path)
     assert reader.read(70_000, 100) == bytes([700 % 256]) * 100

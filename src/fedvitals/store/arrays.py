@@ -14,50 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedvitals.errors import StoreError
+from fedvitals.store.growing import GrowingFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ARRAYS = "arrays.bin"
-_MOST_BUFFERS = 512  # of one call; the system allows 1,024
 
 
-class ArrayWriter:
-    """The writing end. Nothing is made before the first array."""
+class ArrayWriter(GrowingFile):
+    """The writing end."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / ARRAYS
-        self._file = -1
-        self.end = 0  # where the next array goes; set it back to forget what was written behind
+        super().__init__(folder / ARRAYS)
 
-    def write(self, arrays: Sequence[NDArray[Any]]) -> None:
+    def write_arrays(self, arrays: Sequence[NDArray[Any]]) -> None:
         """Contiguous, little-endian arrays, one behind the other. Raises OSError."""
-        buffers = [array.reshape(-1).view("u1").data for array in arrays if array.nbytes]
-        for start in range(0, len(buffers), _MOST_BUFFERS):
-            self._write(buffers[start : start + _MOST_BUFFERS])
-
-    def _write(self, buffers: list[memoryview]) -> None:
-        if self._file < 0:
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        while buffers:
-            written = os.pwritev(self._file, buffers, self.end)
-            self.end += written
-            while buffers and written >= len(buffers[0]):
-                written -= len(buffers.pop(0))
-            if buffers and written:
-                buffers[0] = buffers[0][written:]
-
-    def size_bytes(self) -> int:
-        return self.end
-
-    def close(self) -> None:
-        """Cut off what was written for nothing, and see that the rest reaches the disk."""
-        if self._file >= 0:
-            with suppress(OSError):
-                os.ftruncate(self._file, self.end)
-                os.fdatasync(self._file)
-            os.close(self._file)
-            self._file = -1
+        self.write([array.reshape(-1).view("u1").data for array in arrays if array.nbytes])
 
 
 class ArrayReader:

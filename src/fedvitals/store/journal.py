@@ -192,7 +192,7 @@ class SQLiteJournal:
         for row, arrays in parts:
             placed.append((*row, place))
             place += sum(array.nbytes for array in arrays)
-        self._arrays.write([array for _, arrays in parts for array in arrays])
+        self._arrays.write_arrays([array for _, arrays in parts for array in arrays])
         return placed
 
     def _write_models(self, blocks: list[ModelBlock]) -> None:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from fedvitals.store.growing import GrowingFile
+
 NAME = "small.pack"
 LARGEST = 64 << 10  # bytes of a blob that goes here
 _HEAD = struct.Struct("<32sQ")
@@ -23,25 +25,24 @@ class Pack:
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
         self._places: dict[bytes, tuple[int, int]] = {}  # digest -> where its bytes begin, how many
-        self._end = 0  # of what is known
-        self._file = -1
+        self._file = GrowingFile(self._path)  # its end is that of what is known
 
     def add(self, digest: bytes, data: bytes) -> int:
         """Keep these bytes once; gives how many that added. Raises OSError."""
+        if not self._places:
+            with suppress(FileExistsError):
+                os.mkdir(self._path.parent)  # not its parents: a run that was deleted is not made again
+            self._look()
         if digest in self._places:
             return 0
-        if self._file < 0:
-            os.makedirs(self._path.parent, exist_ok=True)
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._look()
-        record = memoryview(_HEAD.pack(digest, len(data)) + data)
-        place = self._end
-        while record:
-            written = os.pwrite(self._file, record, place)
-            record, place = record[written:], place + written
-        self._places[digest] = (self._end + _HEAD.size, len(data))
-        added, self._end = place - self._end, place
-        return added
+        place = self._file.end
+        try:
+            self._file.write([memoryview(_HEAD.pack(digest, len(data))), memoryview(data)])
+        except OSError:
+            self._file.end = place
+            raise
+        self._places[digest] = (place + _HEAD.size, len(data))
+        return self._file.end - place
 
     def get(self, digest: bytes) -> bytes | None:
         """None where it is not here."""
@@ -61,13 +62,8 @@ class Pack:
             return 0
 
     def close(self) -> None:
-        """Cut off what was not written whole, and see that the rest reaches the disk."""
-        if self._file >= 0:
-            with suppress(OSError):
-                os.ftruncate(self._file, self._end)
-                os.fdatasync(self._file)
-            os.close(self._file)
-            self._file = -1
+        """Of who wrote."""
+        self._file.close()
 
     def _look(self) -> None:
         """Take in what was added since the last time."""
@@ -78,14 +74,14 @@ class Pack:
 
     def _next(self, file: BinaryIO, whole: int) -> bool:
         """The next blob; False at the end, and where no blob can be."""
-        file.seek(self._end)
+        file.seek(self._file.end)
         head = file.read(_HEAD.size)
         if len(head) < _HEAD.size:
             return False
         digest, size = _HEAD.unpack(head)
-        begin = self._end + _HEAD.size
+        begin = self._file.end + _HEAD.size
         if size > LARGEST or begin + size > whole:
             return False
         self._places[digest] = (begin, size)
-        self._end = begin + size
+        self._file.end = begin + size
         return True

@@ -1,4 +1,4 @@
-"""All kinds of changes, and what they would do to a run: `predictions(profile)`."""
+"""All kinds of changes, and what they would do to a run: `what_if(profile)`."""
 
 from __future__ import annotations
 
@@ -53,8 +53,3 @@ def what_if(profile: Profile, least: float = LEAST, tried: Mapping[str, Tried] |
         tuple(sorted(sane, key=lambda one: one.predicted_s)),
         tuple(one for one in found if isinstance(one, Declined)),
     )
-
-
-def predictions(profile: Profile) -> tuple[Prediction, ...]:
-    """Changes that would make the run shorter, by what they save."""
-    return what_if(profile).predictions
