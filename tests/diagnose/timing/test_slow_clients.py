@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,22 @@ def test_a_bad_moment_makes_no_straggler(tmp_path: Path) -> None:
         tmp_path, worked(lambda number, client: noisy(number, client) * (10 if number == client and client < 2 else 1))
     )
     assert found(chart, "FL201") == ()
+
+
+@pytest.mark.parametrize(
+    ("executor", "at_times", "named"), [("processes", True, ()), ("processes", False, ("6",)), ("", True, ("6",))]
+)
+def test_a_machine_that_clients_share_is_busy_only_at_times(
+    tmp_path: Path, executor: str, at_times: bool, named: tuple[str, ...]
+) -> None:
+    """Who is quick in every fourth round there is not slow by itself; on a machine of its own it would be."""
+    slow = worked(
+        lambda number, client: noisy(number, client) * (4 if client == 6 and (number % 4 or not at_times) else 1)
+    )
+    chart = looped(tmp_path, slow)
+    environment = {**chart.run.environment, **({"executor": executor} if executor else {})}
+    seen = replace(chart, run=replace(chart.run, environment=environment))
+    assert tuple(name for one in found(seen, "FL201") for name in one.clients) == named
 
 
 def test_one_client_alone_cannot_be_slow(tmp_path: Path) -> None:
