@@ -42,6 +42,7 @@ from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.progress import NoProgress, Progress
 from fedvitals.train.pruning import Pruning
 from fedvitals.train.reckoning import Reckoner
+from fedvitals.train.remembering import rows_of_all
 from fedvitals.train.result import Result
 from fedvitals.train.sections import ObserveSpec
 from fedvitals.train.selections import Selection
@@ -121,7 +122,8 @@ class Training:
         network = network_of(job.network.profile, federation.clients, job.seed)
         attendance = Attendance(network, job.train.exclude)
         clock = VirtualClock() if job.execute.clock == "virtual" else RealClock()
-        server = Server(model, aggregator, *links.of(model), Pruning.of(job, model))
+        samples = rows_of_all(job, federation, model.size)
+        server = Server(model, aggregator, *links.of(model), Pruning.of(job, model), samples)
         picked = pick(Parts(job, federation, build_model(job, federation), full_steps))  # last: it may fork
         return Training(
             job, federation, model, picked.executor, picked.why, injector, server, clock, network, attendance

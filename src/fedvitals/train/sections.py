@@ -22,6 +22,7 @@ AGGREGATORS = (  # by name, since train/aggregate.py needs torch; a test holds t
     "geometric-median",
     "fedasync",
 )
+REMEMBERING = ("fedavg", "fedavgm", "fedadam")  # those that take a mean, of differences from a client's own beginning
 SELECTIONS = ("random", "round-robin", "available", "oort", "pisces")  # a test holds them and train/selections together
 NETWORKS = ("lan", "broadband", "mobile", "cross-silo")  # a test holds them and train/device_profiles.py together
 
@@ -172,6 +173,11 @@ class ServerSpec(Section):
         low=1.0,
         high=1e3,
     )
+    remember: bool = key(
+        False,
+        "Keep each client's last update, and step by the mean of all, corrected by those that came: "
+        "[when](../how-to/train-asynchronously.md).",
+    )
     prune: float = key(
         0.0, "Share of the weights that is [cut](../how-to/save-memory.md) in the end; 0 cuts none.", low=0.0, high=0.99
     )
@@ -194,6 +200,20 @@ class ServerSpec(Section):
     )
     staleness_power: float = key(0.5, "Async: how fast stale updates count less.", low=0.0, high=100.0)
     staleness_hinge: int = key(4, "Async, hinge: versions behind that cost nothing.", low=0, high=1_000_000)
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        if not self.remember:
+            return
+        if (
+            self.aggregator not in REMEMBERING
+        ):  # what one client sent is a part of every later step: no vote keeps it out
+            raise JobError(
+                f"server.remember = true goes with the mean of updates, and server.aggregator = "
+                f'"{self.aggregator}" takes none; right is {", ".join(REMEMBERING)}, or remember = false'
+            )
+        if self.prune:
+            raise JobError("server.remember = true would move weights that server.prune cuts; take one of the two")
 
 
 @dataclass(frozen=True, slots=True)

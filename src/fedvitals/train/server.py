@@ -13,6 +13,7 @@ from fedvitals.train.downlink import Downlink
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.hooks import RoundUpdates
 from fedvitals.train.pruning import Pruning
+from fedvitals.train.remembering import Remembered
 from fedvitals.train.uplink import Uplink
 
 
@@ -26,7 +27,9 @@ class Server:
         uplink: Uplink,
         downlink: Downlink,
         pruning: Pruning | None = None,
+        samples: Mapping[str, int] | None = None,
     ) -> None:
+        """`samples`, the rows of each client, are for a server that remembers what each sent last."""
         self.model = model
         self.uplink, self.downlink = uplink, downlink
         self._aggregator = aggregator
@@ -39,7 +42,9 @@ class Server:
         # statistics are averaged apart. Who votes must vote on them too, or one client's NaN would be everyone's.
         averages = isinstance(aggregator, FedAvg | FedAvgM | FedAdam)
         self._moving = moving if averages and moving is not None and not bool(moving.all()) else None
-        self._state = aggregator.init(model.size if self._moving is None else int(self._moving.sum()))
+        size = model.size if self._moving is None else int(self._moving.sum())
+        self._state = aggregator.init(size)
+        self._remembered = Remembered(samples, size) if samples is not None else None
         self._state_before = self._state  # of the round that may yet be rolled back
 
     def outgoing(self) -> Tensor:
@@ -67,14 +72,18 @@ class Server:
 
     def _step(self, updates: RoundUpdates) -> Tensor:
         if self._moving is None:
-            step, self._state = self._aggregator.apply(updates.updates, updates.weights, self._state)
-            return step
+            return self._moved(updates, updates.updates)
         step = torch.empty_like(self.model.weights)
-        step[self._moving], self._state = self._aggregator.apply(
-            updates.updates[:, self._moving], updates.weights, self._state
-        )
+        step[self._moving] = self._moved(updates, updates.updates[:, self._moving])
         share = updates.weights / updates.weights.sum()
         step[~self._moving] = share.to(updates.updates.dtype) @ updates.updates[:, ~self._moving]
+        return step
+
+    def _moved(self, updates: RoundUpdates, rows: Tensor) -> Tensor:
+        """The aggregator's step, of these columns of the updates."""
+        if self._remembered is not None:
+            rows = self._remembered.corrected(updates.clients, rows)
+        step, self._state = self._aggregator.apply(rows, updates.weights, self._state)
         return step
 
     def _count(self, integers: Sequence[Mapping[str, Tensor]]) -> None:
@@ -88,6 +97,8 @@ class Server:
         """Go on from this model, as if the last round had not been: its push on momentum and moments goes as well."""
         self.model.weights.copy_(self.model.flattener.row(state))
         self._state = self._state_before
+        if self._remembered is not None:
+            self._remembered.roll_back()
         self.model.load_integers({name: state[name] for name in self.model.integers if name in state})
         if self._pruning is not None:
             self._keep(self._live_before)
