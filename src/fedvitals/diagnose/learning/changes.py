@@ -10,14 +10,15 @@ from fedvitals.diagnose.learning.cohorts import row_medians
 from fedvitals.diagnose.robust import TO_SIGMA
 from fedvitals.store.table import Floats, Ints
 
-LEAST_BEFORE, LEAST_AFTER = 2, 3  # participations on each side of a split
+LEAST_BEFORE, LEAST_AFTER = 2, 4  # participations on each side of a split
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
     """For each client: where its history is best split (its first participation after), by how much the mean moves
     there, and that in standard deviations. The noise comes from successive differences, so a shift does not hide
-    itself."""
+    itself; a client is not taken for less noisy than the typical one, because a dozen differences tell its noise only
+    roughly, and of many clients some always seem steady."""
 
     split: Ints
     shift: Floats
@@ -45,5 +46,5 @@ def changes(histories: Floats, floor: float) -> Changes:
 
 def _noise(histories: Floats, floor: float) -> Floats:
     steps = np.abs(np.diff(histories, axis=1))
-    typical = np.nan_to_num(row_medians(steps))
-    return np.asarray(np.maximum(TO_SIGMA * typical / np.sqrt(2), floor))
+    own = TO_SIGMA * np.nan_to_num(row_medians(steps)) / np.sqrt(2)
+    return np.asarray(np.maximum(own, max(floor, float(np.median(own)))))

@@ -12,9 +12,10 @@ Evidence: steps, the factor that piling would give and the one seen, the score o
 way was, growth of the sampled gradients.
 
 False alarms: the leap must lie between a half and seven fifths of what piling gives (on a logarithmic scale), beyond
-the score that one of the run's clients would pass by chance in one of a thousand runs, begin in a round whose model is
-well and after at least three usual participations, and last: six of seven participations from then on lie beyond the
-middle of the leap, as a few lucky batches do not. A client whose learning rate was raised by just that factor looks the
+the score that one of the run's clients would pass by chance in one of a thousand runs (with the client's own noise, or
+the typical client's where that is more), begin in a round whose model is well and after at least three usual
+participations, and last: for four participations, and six of seven from then on lie beyond the middle of the leap, as a
+few lucky batches do not. A client whose learning rate was raised by just that factor looks the
 same. With one or two steps a participation there is nothing, or next to nothing, to pile up: not seen.
 
 Do: optimizer.zero_grad() before each backward().
