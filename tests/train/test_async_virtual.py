@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from small_jobs import EXECUTORS, Spy, apart, recorded, run, small
 
 from fedvitals.errors import TrainingError
-from fedvitals.vocabulary import Outcome
+from fedvitals.profile.profile import profile_of
+from fedvitals.vocabulary import Outcome, Participation
 
 SLOW = [{"kind": "slow-compute", "clients": [0, 1], "strength": 8.0}]
 ASYNC: dict[str, Any] = {
@@ -27,6 +28,11 @@ ASYNC: dict[str, Any] = {
     "execute.clock": "virtual",
     "network.profile": "mobile",
 }
+
+
+def _unfinished(one: Participation, last: int) -> bool:
+    """At work when the training ended: no update of it is known."""
+    return one.round == last and one.outcome == Outcome.LATE and one.update_norm is None
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -64,7 +70,7 @@ def test_what_is_written_holds_together(
         assert len(used) == buffer or profile != "none" or len(used) == 12
     for one in some:
         assert one.start_ns <= one.end_ns <= (rounds[one.round].end_ns or 0)
-        assert one.outcome in (Outcome.USED, Outcome.DROPPED, Outcome.FAILED)
+        assert one.outcome in (Outcome.USED, Outcome.DROPPED, Outcome.FAILED) or _unfinished(one, 4)
         if one.outcome == Outcome.USED:
             assert one.staleness == one.round - one.base_version >= 0
             assert one.applied_version == one.round + 1
@@ -175,9 +181,10 @@ def test_who_is_late_is_not_used_and_holds_up_nobody(tmp_path: Path) -> None:
     result = run(small({**job, "faults": faults}), tmp_path)
     with recorded(tmp_path) as reader:
         own = sorted(reader.participations(client="0"), key=lambda one: one.start_ns)
-    assert own
-    assert result.late == len(own)
-    assert {one.outcome for one in own} == {Outcome.LATE.value}
+    came = [one for one in own if not _unfinished(one, 79)]
+    assert came
+    assert result.late >= len(own)
+    assert {one.outcome for one in came} == {Outcome.LATE.value}
     assert all(one.applied_version is None for one in own)
     assert all(before.end_ns <= after.start_ns for before, after in itertools.pairwise(own))
 
@@ -188,12 +195,41 @@ def test_late_updates_are_used_where_the_job_says_so(tmp_path: Path) -> None:
     faults = [{"kind": "slow-compute", "clients": [0], "strength": 15_000.0}]
     result = run(small({**job, "faults": faults}), tmp_path)
     with recorded(tmp_path) as reader:
-        own = sorted(reader.participations(client="0"), key=lambda one: one.start_ns)
+        own = [one for one in reader.participations(client="0") if not _unfinished(one, 79)]
+        late = [one for one in reader.participations() if one.outcome == Outcome.LATE]
     assert own
-    assert result.late == 0
+    assert all(_unfinished(one, 79) for one in late)
+    assert result.late == len(late)
     assert {one.outcome for one in own} == {Outcome.USED.value}
     assert min(one.duration_s for one in own) > 0.1
     assert all(one.staleness for one in own)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"codec.up": "topk:0.1", "codec.down": "feedback(topk:0.1 | entropy)"},
+        {"server.deadline_s": 0.5},
+        {"server.deadline_s": 0.05, "server.late": "use"},
+        {"train.stop_at": 0.2},
+    ],
+    ids=["plain", "codecs", "late dropped", "late used", "ended early"],
+)
+def test_what_was_sent_to_who_did_not_come_back_is_recorded(changes: dict[str, Any], tmp_path: Path) -> None:
+    """Bytes down add up to all that the server sent, and who was at work at the end is late in the last step."""
+    result = run(small({**ASYNC, "network.profile": "mobile", **changes}), tmp_path)
+    with recorded(tmp_path) as reader:
+        some, rounds = list(reader.participations()), list(reader.rounds())
+        profile = profile_of(reader)
+    unfinished = [one for one in some if _unfinished(one, result.rounds - 1)]
+    assert unfinished
+    assert sum(one.wire_bytes_down or 0 for one in some) == result.bytes_down
+    assert sum(one.bytes_down or 0 for one in profile.rounds) == result.bytes_down
+    assert sum(one.outcome == Outcome.LATE for one in some) == result.late
+    assert all((one.wire_bytes_down or 0) > 0 for one in unfinished)
+    assert all(one.start_ns <= one.end_ns <= (rounds[-1].end_ns or 0) for one in unfinished)
+    assert all(one.staleness == one.round - one.base_version >= 0 for one in unfinished)
 
 
 def test_a_deadline_that_nobody_meets_is_named(tmp_path: Path) -> None:
@@ -220,8 +256,9 @@ def test_a_client_that_fails_costs_its_own_part(kind: str, tmp_path: Path) -> No
     assert result.loss is not None
     assert math.isfinite(result.loss)
     with recorded(tmp_path) as reader:
-        mine, others = list(reader.participations(client="2")), list(reader.participations())
+        done = [one for one in reader.participations() if not _unfinished(one, 11)]
         failures = reader.failures()
+    mine, others = [one for one in done if one.client == "2"], done
     assert mine
     assert {one.outcome for one in mine} == {Outcome.DROPPED if kind == "timeout" else Outcome.FAILED}
     assert {one.client for one in failures} == {"2"}

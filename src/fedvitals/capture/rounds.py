@@ -178,14 +178,17 @@ class RoundSession:
         executor: str | None = None,
         wire_bytes_down: int | None = None,
         phases_s: Mapping[str, float] | None = None,
+        base_version: int | None = None,
     ) -> None:
-        """A client that the round did not wait for, and of whom there is no update: no failure, but not used."""
+        """A client that the round did not wait for, and of whom there is no update: no failure, but not used. One that
+        began with `base_version`, in a training without rounds, is still at work and not among this one's clients."""
         name = str(client)
         draft = Draft(
             client=name,
             attempt=self.recorder.next_attempt(name) if attempt is None else attempt,
             round=self.number,
-            base_version=self.version,
+            base_version=self.version if base_version is None else base_version,
+            staleness=None if base_version is None else self.version - base_version,
             start_ns=start_ns,
             end_ns=end_ns,
             outcome=Outcome.LATE,
@@ -194,7 +197,8 @@ class RoundSession:
             wire_bytes_down=wire_bytes_down,
             phases_s=dict(phases_s or {}),
         )
-        self._drafts.append(draft)
+        if base_version is None:
+            self._drafts.append(draft)
         self.recorder.emit([draft.record()])
 
     @harmless

@@ -44,7 +44,7 @@ class Spent:
 def spent(chart: Chart) -> Spent:
     """Times of batched clients are their shares of the batch's; all others are measured from start to end."""
     table = chart.participations
-    finished = np.isin(table.outcome, FINISHED)
+    finished = np.isin(table.outcome, FINISHED) & ~_unfinished(chart)
     phases = np.nan_to_num(table.phases_s)
     explained = phases.sum(axis=1)
     total = np.where(table.attributed, explained, np.maximum(table.end_s - table.start_s, explained))
@@ -145,6 +145,14 @@ def round_medians(chart: Chart, values: Floats) -> Floats:
 def _stale(chart: Chart) -> Bools:
     """Who was at work while the model moved on: that waits for nobody."""
     return np.nan_to_num(chart.participations.staleness) > 0
+
+
+def _unfinished(chart: Chart) -> Bools:
+    """Who was at work when a training without rounds ended: how long it would have taken is not known."""
+    table = chart.participations
+    untimed = np.isnan(table.phases_s).all(axis=1)
+    found: Bools = (table.outcome == Outcome.LATE.value) & np.isfinite(table.staleness) & untimed
+    return found
 
 
 def _longest(chart: Chart, took: Floats) -> Bools:

@@ -97,6 +97,10 @@ class Fleet(Protocol):
     def busy(self) -> Sequence[int]:
         """Clients that cannot be asked, sorted."""
 
+    @property
+    def unfinished(self) -> Sequence[Flight]:
+        """Of all who are, waited for or not, in the order in which they were asked."""
+
     def send(self, work: LocalWork, base: Base) -> None:
         """Ask a client."""
 
@@ -108,15 +112,15 @@ class Fleet(Protocol):
 class Crew:
     """Who is at work."""
 
-    clients: set[int] = field(default_factory=set)
+    flights: dict[int, Flight] = field(default_factory=dict)  # by client
     waited_for: int = 0
 
     def joins(self, flight: Flight) -> None:
-        self.clients.add(flight.work.client)
+        self.flights[flight.work.client] = flight
         self.waited_for += 1
 
     def leaves(self, flight: Flight) -> None:
-        self.clients.discard(flight.work.client)
+        del self.flights[flight.work.client]
         flight.over = True
         if not flight.overdue:
             self.waited_for -= 1
@@ -134,4 +138,8 @@ class Manned:
 
     @property
     def busy(self) -> Sequence[int]:
-        return sorted(self._crew.clients)
+        return sorted(self._crew.flights)
+
+    @property
+    def unfinished(self) -> Sequence[Flight]:
+        return list(self._crew.flights.values())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedvitals.train.asynchronous.flights import Gone, Landed
+from fedvitals.train.asynchronous.flights import Flight, Gone, Landed
 from fedvitals.train.participations import record, record_lost
 from fedvitals.train.remarks import remarks
 from fedvitals.train.trained import joined
@@ -51,6 +51,20 @@ class Recording:
             "phases_s": times.phases_s,
         }
         record_lost(self._training, rnd, one.failed, one.outcome, down=one.flight.down, columns=columns)
+
+    def unfinished(self, rnd: RoundSession | NoRound, some: Sequence[Flight]) -> None:
+        """Clients at work when the training ends: nobody waits for them, but what they were sent was sent."""
+        now_ns = self._training.clock.now_ns() - self._origin_ns
+        for flight in some:
+            rnd.late(
+                flight.work.name,
+                attempt=flight.work.attempt,
+                start_ns=flight.start_ns - self._origin_ns,
+                end_ns=now_ns,
+                executor=self._training.executor.name,
+                wire_bytes_down=flight.down,
+                base_version=flight.base.number,
+            )
 
     def _versions(self, number: int, some: Sequence[Landed], outcome: Outcome) -> dict[str, Any]:
         used = outcome == Outcome.USED

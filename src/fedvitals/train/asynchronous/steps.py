@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from fedvitals.errors import TrainingError
-from fedvitals.train.asynchronous.flights import Base, Event, Fleet, Freed, Gone, Landed
+from fedvitals.train.asynchronous.flights import Base, Event, Fleet, Flight, Freed, Gone, Landed
 from fedvitals.train.asynchronous.real import RealFleet
 from fedvitals.train.asynchronous.recording import Recording
 from fedvitals.train.asynchronous.staleness import too_stale, weight
@@ -83,14 +84,16 @@ class Steps:
                 if (number + 1) % training.job.train.evaluate_every == 0 or number + 1 == total:
                     loss, accuracy = training.evaluate(rnd, number)
                     done = target.held(accuracy)
-            counts.update(rounds=1, trained=len(step.buffer), failed=step.failed, late=len(step.late))
+                if done or number + 1 == total:
+                    step.unfinished = self._fleet.unfinished
+                    self._recording.unfinished(rnd, step.unfinished)
+            late = len(step.late) + len(step.unfinished)
+            counts.update(rounds=1, trained=len(step.buffer), failed=step.failed, late=late)
             elapsed = time.perf_counter() - began
             progress.round_done(number + 1, total, loss, accuracy, len(step.buffer), step.failed, elapsed)
             if done:
                 break
-        log.info(
-            "%d clients were at work when the last step was made; their updates came to nothing", len(self._fleet.busy)
-        )
+        log.info("%d clients were at work when it ended; their updates came to nothing", len(step.unfinished))
         return training.result(self._run, loss, accuracy, counts, time.perf_counter() - began)
 
     def _fill(self, step: Step) -> None:
@@ -230,4 +233,5 @@ class Step:
         self.buffer: list[Landed] = []
         self.stale: list[Landed] = []
         self.late: list[Landed] = []
+        self.unfinished: Sequence[Flight] = ()  # of the last step alone
         self.failed = 0
