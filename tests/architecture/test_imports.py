@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "faults": set(),
     "capture": {"store"},
     "diagnose": {"store"},
-    "profile": {"store", "diagnose"},  # who is slow is the doctor's judgement; what it costs is the profile's
+    # Who is slow is the doctor's judgement, and what it costs the profile's; what a codec makes of an update, its own.
+    "profile": {"store", "diagnose", "codecs"},
     "run": {"capture", "diagnose", "profile", "show", "store"},  # the page is made by what makes it for the command
     "train": {"capture", "codecs", "faults", "run"},
     "export": {"store", "diagnose", "profile"},

@@ -20,11 +20,11 @@ from statistics import median
 from fedvitals.bench.table import Row, spread
 from fedvitals.bench.whatif_cases import REAL, VIRTUAL, Case, Change
 from fedvitals.profile.profile import Profile, profile_of
+from fedvitals.profile.trying import tried
 from fedvitals.profile.whatif.cohorts import as_recorded
 from fedvitals.profile.whatif.model import Model
 from fedvitals.profile.whatif.prediction import Prediction
 from fedvitals.settings import resolve
-from fedvitals.show.trying import tried
 from fedvitals.store import open_store
 from fedvitals.train.engine import train
 from fedvitals.train.job import Job

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedvitals.errors import CodecError, FedvitalsError
 from fedvitals.profile.communication import Encoded
-from fedvitals.show.trying import MOST_UPDATES, came_through, kept_updates, once_tried, read_updates
+from fedvitals.profile.trying import Updates, came_through, kept_updates, once_tried, read_updates
 from fedvitals.show.words import plural, safe
 from fedvitals.store.protocol import RunReader
 
@@ -33,13 +33,12 @@ def encoded(reader: RunReader, specs: Sequence[str]) -> list[Encoded]:
     kept = kept_updates(reader)
     if not kept:
         raise FedvitalsError(f"--codec: run {reader.run().id} has no updates to encode again; {KEEP}")
-    updates = read_updates(reader, kept, MOST_UPDATES)
-    raw = sum(tensor.nbytes for update in updates for tensor in update.values()) / len(updates)
+    updates = read_updates(reader, kept)
     every = []
-    for spec in every_codec(updates) if ALL in specs else ():
+    for spec in every_codec(updates.messages) if ALL in specs else ():
         with suppress(CodecError):  # values that it does not take
-            every.append(_encoded(spec, updates, raw))
-    return [_encoded(spec, updates, raw) for spec in named] + sorted(every, key=lambda one: one.wire_bytes)
+            every.append(_encoded(spec, updates))
+    return [_encoded(spec, updates) for spec in named] + sorted(every, key=lambda one: one.wire_bytes)
 
 
 def every_codec(updates: Sequence[Mapping[str, Tensor]]) -> list[str]:
@@ -71,11 +70,9 @@ def _root_mean_square(update: Mapping[str, Tensor]) -> float:
     return root if math.isfinite(root) else 0.0
 
 
-def _encoded(spec: str, updates: Sequence[Mapping[str, Tensor]], raw: float) -> Encoded:
-    from fedvitals.codecs import agreed, parse
-
-    once = once_tried(agreed(parse(spec), updates[0]), updates)
-    return Encoded(spec, len(updates), raw, once.bytes, raw / max(once.bytes, 1.0), raw / max(once.seconds, 1e-9))
+def _encoded(spec: str, updates: Updates) -> Encoded:
+    once, raw, count = once_tried(spec, updates), updates.raw_bytes, len(updates.messages)
+    return Encoded(spec, count, raw, once.bytes, raw / max(once.bytes, 1.0), raw / max(once.seconds, 1e-9))
 
 
 def kept_line(reader: RunReader) -> str | None:

@@ -77,13 +77,13 @@ def run(args: argparse.Namespace) -> int:
     from fedvitals.profile.learning import reached
     from fedvitals.profile.memory import memory_profile
     from fedvitals.profile.profile import profile_of
+    from fedvitals.profile.trying import MOST_TRIED, tried
     from fedvitals.profile.whatif.changes.compress import OFFERED
     from fedvitals.profile.whatif.registry import what_if
     from fedvitals.show.cli.encoding import kept_line
     from fedvitals.show.cli.terminal import print_json
     from fedvitals.show.memories import memory_document
     from fedvitals.show.profiles import profile_document
-    from fedvitals.show.trying import MOST_TRIED, tried
 
     with opened(args) as reader:
         profile, memory = profile_of(reader), memory_profile(reader)

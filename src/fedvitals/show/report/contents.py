@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from fedvitals.diagnose import Diagnosis, diagnose
 from fedvitals.profile.memory import MemoryProfile, memory_profile
 from fedvitals.profile.profile import Profile, profile_of
+from fedvitals.profile.trying import MOST_TRIED, tried
 from fedvitals.profile.whatif.changes.compress import OFFERED
 from fedvitals.profile.whatif.prediction import Prediction
 from fedvitals.profile.whatif.registry import what_if
 from fedvitals.show import figures
 from fedvitals.show.overview import Overview, overview
-from fedvitals.show.trying import MOST_TRIED, tried
 from fedvitals.store.protocol import RunReader
 from fedvitals.vocabulary import Failure
 
