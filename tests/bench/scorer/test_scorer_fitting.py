@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from fedvitals.bench.scorer.calibration import alarmed, thresholds
-from fedvitals.bench.scorer.curriculum import lesson
+from fedvitals.bench.scorer.curriculum import FOURTH_MIX, lesson
 from fedvitals.bench.scorer.fitting import as_trees
-from fedvitals.bench.scorer.kinds import EXACT, KINDS
+from fedvitals.bench.scorer.kinds import ALARMS, EXACT, KINDS, WATCHED
 from fedvitals.bench.scorer.lessons import learnt
 from fedvitals.diagnose.evidence.course import FEATURES
 from fedvitals.diagnose.evidence.forest import Scorers, load, save
+from fedvitals.diagnose.evidence.suspicion import CLOCKS
 from fedvitals.train.job import Job
 
 
@@ -54,7 +55,7 @@ def test_a_lesson_is_a_function_of_its_number(tmp_path: Path) -> None:
 
 
 def test_lessons_never_touch_reserved_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over hundreds of numbers of both mixes every job is valid, and every kind comes up."""
+    """Over hundreds of numbers of two mixes every job is valid, and every kind comes up."""
     monkeypatch.setattr("fedvitals.bench.scorer.curriculum._subset", lambda name, *_: f"{name}.npz")
     drawn = [lesson(number, tmp_path, tmp_path) for number in (*range(0, 1600, 4), *range(100_000, 100_400, 2))]
     sources = {one.job["data"]["source"] for one in drawn}
@@ -62,6 +63,16 @@ def test_lessons_never_touch_reserved_data(tmp_path: Path, monkeypatch: pytest.M
     assert {one.kind for one in drawn} == {*KINDS, "clean"}
     for one in drawn:
         assert Job.from_dict(one.job).train.rounds >= 16
+
+
+def test_small_lessons_draw_rows_that_the_bench_never_measures(tmp_path: Path) -> None:
+    """The fourth mix takes even draws of the data sets that are open to development, each of its own number."""
+    drawn = [lesson(number, tmp_path, tmp_path) for number in range(FOURTH_MIX, FOURTH_MIX + 400, 2)]
+    problems = {one.job["data"]["source"].rpartition(":")[2] for one in drawn}
+    assert {name.partition("_")[0] for name in problems} == {"digits", "mnist", "shakespeare"}
+    assert all(name == "digits" or int(name.partition("_")[2]) % 2 == 0 for name in problems)
+    for one in drawn:
+        assert Job.from_dict(one.job).seed == one.number
 
 
 def test_a_lesson_is_played_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +95,24 @@ def test_a_lesson_is_played_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_thresholds_keep_their_rate() -> None:
-    """On runs like those they were taken from, about the asked share raises an alarm."""
-    random = np.random.default_rng(0)
-    limits = thresholds(random.gumbel(size=(2000, 3, 3)), 0.02)
+    """On runs like those they were taken from, about the asked share raises an alarm; other pairs never do."""
+    random, watched = (
+        np.random.default_rng(0),
+        np.array([[True, True, True], [True, False, False], [False, True, False]]),
+    )
+    limits = thresholds(random.gumbel(size=(2000, 3, 3)), watched, 0.02)
     assert 0.005 < alarmed(random.gumbel(size=(4000, 3, 3)), limits) < 0.04
+    assert (np.isfinite(limits) == watched).all()
+
+
+def test_fewer_pairs_have_lower_thresholds() -> None:
+    """A pair that is not watched leaves its false alarms to the others."""
+    maxima = np.random.default_rng(0).gumbel(size=(2000, 2, 2))
+    every, some = np.ones((2, 2), bool), np.array([[True, False], [True, False]])
+    assert (thresholds(maxima, some, 0.02)[some] < thresholds(maxima, every, 0.02)[some]).all()
+
+
+def test_every_alarm_is_watched_by_clocks_that_there_are() -> None:
+    """Whatever is taught is also looked at."""
+    assert set(WATCHED) == set(ALARMS)
+    assert all(clocks and clocks <= set(CLOCKS) for clocks in WATCHED.values())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,10 +16,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedvitals.bench.faults.problems import FOLDER_VARIABLE
 from fedvitals.bench.scorer import calibration
-from fedvitals.bench.scorer.curriculum import SECOND_MIX, THIRD_MIX, lesson
+from fedvitals.bench.scorer.curriculum import FOURTH_MIX, SECOND_MIX, THIRD_MIX, lesson
 from fedvitals.bench.scorer.fitting import KINDS, alarms, names
-from fedvitals.bench.scorer.kinds import ALARMS
+from fedvitals.bench.scorer.kinds import ALARMS, WATCHED
 from fedvitals.bench.scorer.lessons import Learnt, learnt
 from fedvitals.bench.scorer.report import told
 from fedvitals.diagnose.evidence.course import FEATURES
@@ -36,14 +38,17 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=1050, help="how many lessons of the first mix")
     parser.add_argument("--second", type=int, default=300, help="how many of the second")
     parser.add_argument("--third", type=int, default=297, help="how many of the third")
+    parser.add_argument("--fourth", type=int, default=300, help="how many of the fourth")
     parser.add_argument("--write", type=Path, default=SCORER, help="the file to write")
     args = parser.parse_args(words)
     logging.disable(logging.WARNING)
+    os.environ[FOLDER_VARIABLE] = str(args.data)  # the fourth mix takes its rows as the fault bench does
     began = time.perf_counter()
     numbers = [
         *range(0, 4 * args.first, 4),
         *range(SECOND_MIX, SECOND_MIX + 2 * args.second, 2),
         *range(THIRD_MIX, THIRD_MIX + 2 * args.third, 2),
+        *range(FOURTH_MIX, FOURTH_MIX + 2 * args.fourth, 2),
     ]
     lessons = [
         found
@@ -54,7 +59,8 @@ def main(words: Sequence[str] | None = None) -> int:
     clocks = _unseen(lessons)
     clean = [one for one, lesson_ in zip(clocks, lessons, strict=True) if lesson_.clean]
     maxima = calibration.largest(clean)
-    accuse, suspect = (calibration.thresholds(maxima, rate) for rate in (ACCUSE_RATE, SUSPECT_RATE))
+    watched_by = np.array([[clock in WATCHED[alarm] for clock in CLOCKS] for alarm in ALARMS])
+    accuse, suspect = (calibration.thresholds(maxima, watched_by, rate) for rate in (ACCUSE_RATE, SUSPECT_RATE))
     print(told(lessons, clocks, accuse, suspect))
     about = {"lessons": len(lessons), "clean": len(clean), "accuse_rate": ACCUSE_RATE, "suspect_rate": SUSPECT_RATE}
     scorers = Scorers(tuple(ALARMS), KINDS, FEATURES, accuse, suspect, alarms(lessons), names(lessons))
@@ -66,7 +72,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _unseen(lessons: Sequence[Learnt]) -> list[NDArray[np.float64]]:
     """What the clocks show of each lesson, by scorers that were fitted on the other half."""
     half = np.array([one.number // 4 % 2 for one in lessons])
-    found: list[NDArray[np.float64]] = [np.empty((0, len(ALARMS), CLOCKS))] * len(lessons)
+    found: list[NDArray[np.float64]] = [np.empty((0, len(ALARMS), len(CLOCKS)))] * len(lessons)
     for part in (0, 1):
         scorers = alarms([one for one, place in zip(lessons, half, strict=True) if place != part])
         others = np.flatnonzero(half == part).tolist()

@@ -13,31 +13,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 TAIL = 0.15  # of the runs, from which the tail is fitted
 HALVINGS = 30  # of the interval in which the rate of a single clock is looked for
 
 
-def thresholds(maxima: Floats, rate: float) -> Floats:
+def thresholds(maxima: Floats, watched: Bools, rate: float) -> Floats:
     """[alarms, clocks] from [runs, alarms, clocks]: all together they raise an alarm in at most this share of the runs.
 
-    Each clock gets the same rate of its own, the highest that keeps to it: alarms come together, so that is more than
-    the rate divided by their number.
+    Each pair that is `watched` gets the same rate of its own, the highest that keeps to it: alarms come together, so
+    that is more than the rate divided by their number. The others never ring.
     """
-    low, high = rate / maxima[0].size / 10, rate
+    low, high = rate / watched.sum() / 10, rate
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
-        if alarmed(maxima, _limits(maxima, middle)) > rate:
+        if alarmed(maxima, _limits(maxima, watched, middle)) > rate:
             high = middle
         else:
             low = middle
-    return _limits(maxima, low)
+    return _limits(maxima, watched, low)
 
 
-def _limits(maxima: Floats, each: float) -> Floats:
-    alarms, clocks = maxima.shape[1:]
-    return np.array(
-        [[_exceeded_by(maxima[:, alarm, clock], each) for clock in range(clocks)] for alarm in range(alarms)]
-    )
+def _limits(maxima: Floats, watched: Bools, each: float) -> Floats:
+    found = np.full(watched.shape, np.inf)
+    for alarm, clock in np.argwhere(watched):
+        found[alarm, clock] = _exceeded_by(maxima[:, alarm, clock], each)
+    return found
 
 
 def _exceeded_by(values: Floats, rate: float) -> float:

@@ -1,7 +1,8 @@
 """What the scorer learns from: small trainings of many kinds, each a fixed function of its (even) number.
 
 Digits, synthetic rows, MNIST by writer and Shakespeare by role; no data set or odd number that the fault bench keeps
-for its final table is ever drawn.
+for its final table is ever drawn. The fourth mix takes its rows as the bench does, small pictures and short texts,
+which train quickly: most of its lessons are of quiet faults, where pictures and texts differ most from the rest.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import numpy as np
 from fedvitals.bench.scorer.kinds import HALVES, KINDS
 
 FAMILIES = ("digits", "digits_cnn", "synthetic", "mnist_mlp", "mnist_cnn", "shakespeare")
+OWNERLESS = ("digits", "digits_cnn", "synthetic")  # no clients of their own
 SECOND_MIX = 100_000  # numbers from here on are drawn from the second mix
-THIRD_MIX = 200_000  # and from here on from the third
+THIRD_MIX = 200_000  # from here on from the third
+FOURTH_MIX = 300_000  # and from here on from the fourth
 NATURAL_CLIENTS = 110  # of a subset of a data set with clients of its own
 FLAT_ROWS = {10: 1200, 14: 1200, 20: 2400, 30: 3000, 50: 5000, 100: 8000}  # of MNIST, by the number of clients
 
@@ -50,6 +53,13 @@ THIRD = Mix(  # pictures and texts, most of them with clients of their own: slow
     0.4,
     (0, 5, 5),
 )
+FOURTH = Mix(  # the same, of few and small rows, and most of the quiet faults
+    (0, 1.5, 0, 0, 4, 3),
+    (1.5, 0.5, 0.5, 1.5, 4, 4, 4, 0.3, 2, 0.5, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1),
+    0.3,
+    (0, 5, 5, 5),
+)
+MIXES = {FOURTH_MIX: FOURTH, THIRD_MIX: THIRD, SECOND_MIX: SECOND, 0: FIRST}  # by the least of their numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +78,18 @@ def lesson(number: int, data: Path, subsets: Path) -> Lesson:
     """The training of this number. `data` holds the real data sets, `subsets` is where parts of them are kept."""
     if number % 2:
         raise ValueError(f"{number} is odd: odd numbers are kept for the final measurement")
-    mix = FIRST if number < SECOND_MIX else SECOND if number < THIRD_MIX else THIRD
+    small_rows = number >= FOURTH_MIX
+    mix = next(one for least, one in MIXES.items() if number >= least)
     draw = random.Random(number)  # noqa: S311  (no secret: the same number must give the same lesson)
     family = draw.choices(FAMILIES, mix.families)[0]
     rounds = draw.choice([16, 20, 20, 24])
     small = family in ("digits", "digits_cnn", "synthetic", "mnist_mlp")
-    clients = draw.choice([10, 14, 20, 20, 30, 30, 50, 100] if small else [10, 20, 30])
-    partition = draw.choice(_partitions(family))
-    rows = {"min_rows": 8, **_source(draw, family, partition, clients, data, subsets), "clients": clients}
+    clients = draw.choice([10, 14, 20, 20, 30, 30, 50, 100] if small or small_rows else [10, 20, 30])
+    partition = draw.choice(_partitions(family, small_rows))
+    source = {"source": _benched(family, number)} if small_rows else None
+    rows = {"min_rows": 8, **(source or _source(draw, family, partition, clients, data, subsets)), "clients": clients}
     rows |= _dealt(partition)
-    model, train = _model_and_training(draw, family)
+    model, train = (_small_training if small_rows else _model_and_training)(draw, family)
     half = draw.random() < 0.35
     train |= {"rounds": rounds, "clients_per_round": max(5, clients // 2) if half else clients}
     job: dict[str, Any] = {"seed": number, "name": "lesson", "data": rows, "model": model, "train": train}
@@ -85,10 +97,10 @@ def lesson(number: int, data: Path, subsets: Path) -> Lesson:
     return Lesson(number, family, partition, kind, from_round, job)
 
 
-def _partitions(family: str) -> list[str]:
-    if family == "shakespeare":
+def _partitions(family: str, small_rows: bool) -> list[str]:
+    if family == "shakespeare" and not small_rows:
         return ["natural", "natural", "iid"]
-    return ["iid", "d1.0", "d0.3", "d0.1", *(["natural", "natural"] if "mnist" in family else [])]
+    return ["iid", "d1.0", "d0.3", "d0.1", *([] if family in OWNERLESS else ["natural", "natural"])]
 
 
 def _dealt(partition: str) -> dict[str, Any]:
@@ -135,6 +147,27 @@ def _model_and_training(draw: random.Random, family: str) -> tuple[dict[str, Any
     else:
         model = {"kind": "mlp", "hidden": draw.choice([[64], [32], [64, 32], [100]])}
     return model, {"epochs": epochs, "batch_size": batch, "lr": rate, "momentum": momentum}
+
+
+def _benched(family: str, number: int) -> str:
+    """The fault bench's own rows, of a draw that only lessons have."""
+    name = family.partition("_")[0]
+    return name if name == "digits" else f"fedvitals.bench.faults.problems:{name}_{number}"
+
+
+def _small_training(draw: random.Random, family: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    batch, epochs = draw.choice([10, 10, 16, 32]), draw.choice([1, 1, 2, 3])
+    if family == "shakespeare":
+        model: dict[str, Any] = {"kind": "gru", "hidden": [draw.choice([16, 32, 32])], "embedding": 8}
+        return model, {
+            "epochs": min(epochs, 2),
+            "batch_size": batch,
+            "lr": draw.choice([0.5, 1.0, 1.0]),
+            "momentum": 0.0,
+        }
+    channels, hidden = draw.choice([[4, 8], [8, 16], [8, 16], [8]]), draw.choice([[32], [32], [64]])
+    model = {"kind": "cnn", "channels": channels, "kernel": 3, "hidden": hidden}
+    return model, {"epochs": epochs, "batch_size": batch, "lr": draw.choice([0.05, 0.1, 0.2, 0.2]), "momentum": 0.0}
 
 
 def _fault(

@@ -1,8 +1,10 @@
 """The kinds of fault that the scorer tells apart, and how a job asks for each.
 
 Each name of KINDS is a lesson; SCORED says under which kind it is named, ALARMS which kinds an alarm is taught on: what
-is sent and what is taught look different, and whatever is odd in any way has an alarm of its own. What an exact rule
-finds is taught to none: those lessons only show that such clients are nobody else's fault.
+is sent and what is taught look different, and whatever is odd in any way has an alarm of its own. WATCHED says which
+clocks watch an alarm: every pair of the two has its share of the false alarms, so a pair that finds nothing new costs
+all others; these are what was left of all pairs, chosen one after the other by what they find in lessons. What an
+exact rule finds is taught to none: those lessons only show that such clients are nobody else's fault.
 """
 
 from __future__ import annotations
@@ -48,4 +50,10 @@ ALARMS: Mapping[str, frozenset[str]] = {
     "sent": frozenset({"sign-flip", "scaled-update", "gaussian-update"}),
     "taught": frozenset({"label-flip", "label-noise", "backdoor", "swapped-features"}),
     "noise": frozenset({"label-noise"}),  # the quietest in an update, and the one that the losses tell most of
+}
+WATCHED: Mapping[str, frozenset[str]] = {
+    "any": frozenset({"now", "two", "rise5", "rise8"}),
+    "sent": frozenset({"two"}),
+    "taught": frozenset({"now", "rise5"}),
+    "noise": frozenset({"now", "rise5"}),
 }

@@ -1,11 +1,11 @@
 """The course of a run -> who is suspected of what, how surely, since when, and which measures carried it.
 
-Every participation gets a score an alarm. Five clocks watch the scores of a client: this participation, both of the
-last two, the mean of the last five, and by how much the means of the last three and the last five are above the mean of
-all before, which is how a client that was always unlike the others differs from one that has become so. Each clock's
-threshold was taken from the largest value over all clients and rounds of runs without a fault, so that the number of
-comparisons is in it already. What rang the alarm is then compared with the kinds of fault, and the likeliest gives the
-finding its name.
+Every participation gets a score an alarm. Four clocks watch the scores of a client: this participation, both of the
+last two, and by how much the means of the last five and the last eight are above the mean of all before, which is how a
+client that was always unlike the others differs from one that has become so. Each alarm is watched by those clocks that
+find something with it; the threshold of the others is infinite. Thresholds were taken from the largest value over all
+clients and rounds of runs without a fault, so that the number of comparisons is in them already. What rang the alarm is
+then compared with the kinds of fault, and the likeliest gives the finding its name.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from fedvitals.diagnose.evidence.measures import NAMES
 from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import Grade
 
-LONGEST = 5  # participations that a mean looks at, and
-LEAST = 3  # the fewest it needs
-RISES = (3, 5)  # participations that are held against all that came before them
-CLOCKS = 3 + len(RISES)
+RISES = (5, 8)  # participations that are held against all that came before them, of which there must be
+LEAST = 3  # or more
+CLOCKS = ("now", "two", *(f"rise{length}" for length in RISES))
 MOST_CARRIERS = 3
 
 
@@ -81,17 +80,15 @@ class _Peak:
 
 
 def watched(scores: Floats, client: Ints, attempt: Ints) -> Floats:
-    """[rows, alarms, CLOCKS]; -inf where a clock has not seen enough."""
+    """[rows, alarms, clocks]; -inf where a clock has not seen enough."""
     order = np.lexsort((attempt, client))
     values, place = scores[order], _place_in_run(client[order])
     sums = np.concatenate([np.zeros((1, scores.shape[1])), np.cumsum(values, axis=0)])
-    out = np.full((*scores.shape, CLOCKS), -np.inf)
+    out = np.full((*scores.shape, len(CLOCKS)), -np.inf)
     out[order, :, 0] = values
     again = np.flatnonzero(place >= 1)
     out[order[again], :, 1] = np.minimum(values[again], values[again - 1])
-    enough = np.flatnonzero(place >= LEAST - 1)
-    out[order[enough], :, 2] = _means(sums, enough, np.minimum(place[enough] + 1, LONGEST))
-    for clock, length in enumerate(RISES, start=3):
+    for clock, length in enumerate(RISES, start=2):
         enough = np.flatnonzero(place >= length + LEAST - 1)
         before = place[enough] + 1 - length
         rise = _means(sums, enough, np.full(len(enough), length)) - _means(sums, enough - length, before)
