@@ -69,15 +69,15 @@ def test_with_everybody_in_each_step_it_is_the_average(seed: int, steps: int) ->
 
 
 def test_a_step_is_the_mean_of_all_and_how_those_who_came_differ() -> None:
-    """By hand: a first appearance adds to what the others said; a second corrects what it said itself."""
+    """By hand: who comes for the first time counts as it is; who comes again corrects what it said before."""
     memory = Remembered(ROWS, 1)
     assert memory.corrected(["a"], torch.tensor([[8.0]])).tolist() == [[8.0]]
-    assert memory.mean.tolist() == [1.0]  # 1 of 8 rows
-    assert memory.corrected(["b"], torch.tensor([[4.0]])).tolist() == [[1.0 + 4.0]]
-    assert memory.mean.tolist() == [2.0]
-    assert memory.corrected(["a", "c"], torch.tensor([[16.0], [8.0]])).tolist() == [[2.0 + 16.0 - 8.0], [2.0 + 8.0]]
-    assert memory.mean.tolist() == [(16.0 + 2 * 4.0 + 5 * 8.0) / 8]
-    assert memory.corrected(["b"], torch.tensor([[4.0]])).tolist() == [memory.mean.tolist()]
+    assert memory.mean.tolist() == [8.0]
+    assert memory.corrected(["b"], torch.tensor([[2.0]])).tolist() == [[2.0]]
+    assert memory.mean.tolist() == [(8.0 + 2 * 2.0) / 3]
+    assert memory.corrected(["a", "c"], torch.tensor([[17.0], [8.0]])).tolist() == [[4.0 + 17.0 - 8.0], [8.0]]
+    assert memory.mean.tolist() == [(17.0 + 2 * 2.0 + 5 * 8.0) / 8]
+    assert memory.corrected(["b"], torch.tensor([[2.0]])).tolist() == [memory.mean.tolist()]
 
 
 def test_once_all_were_heard_the_same_again_is_the_whole_mean() -> None:
@@ -97,8 +97,8 @@ def test_what_is_not_finite_is_passed_on_and_not_kept() -> None:
     for spoilt in (math.nan, math.inf):
         assert not math.isfinite(float(memory.corrected(["a"], torch.tensor([[spoilt]]))))
     memory.corrected(["nobody"], torch.tensor([[99.0]]))
-    assert memory.mean.tolist() == [1.0]
-    assert memory.corrected(["a"], torch.tensor([[8.0]])).tolist() == [[1.0]]
+    assert memory.mean.tolist() == [8.0]
+    assert memory.corrected(["a"], torch.tensor([[8.0]])).tolist() == [[8.0]]
 
 
 def test_running_statistics_are_averaged_and_counted_as_without() -> None:

@@ -3,8 +3,8 @@
 CA2FL: Wang et al., "Tackling the Data Heterogeneity in Asynchronous Federated Learning with Cached Update Calibration",
 ICLR 2024; for rounds FedVARP: Jhunjhunwala et al., UAI 2022. A step is the mean of what all clients sent last, and how
 those that came now differ from what they had sent before: who happens to be among them matters little once everybody
-was heard. A client of whom nothing was heard yet counts in the mean as one that changed nothing, so that the first
-steps are those of an average.
+was heard. Unlike there, the mean is of those that were heard, and who comes for the first time counts as without a
+memory: so the first steps are no longer ones where the clients that were not heard yet come first.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Change(NamedTuple):
 
     clients: Sequence[str]
     kept: Sequence[Tensor | None]
+    rows: int
     total: Tensor
 
 
@@ -36,30 +37,34 @@ class Remembered:
     def __init__(self, samples: Mapping[str, int], size: int) -> None:
         """`samples` are the rows of every client there is; what others send is not kept."""
         self._samples = samples
-        self._all = float(sum(samples.values()))
         self._kept: dict[str, Tensor] = {}
+        self._rows = 0  # of those that were heard
         self._total = torch.zeros(size, dtype=torch.float64)  # exact enough to be added to and taken from for long
         self._before: Change | None = None
 
     @property
     def mean(self) -> Tensor:
-        """What the whole federation said last."""
-        return (self._total / self._all).float()
+        """What all that were heard sent last."""
+        return (self._total / max(self._rows, 1)).float()
 
     def corrected(self, clients: Sequence[str], updates: Tensor) -> Tensor:
         """Rows whose mean is the step: what each client sent, less what it had sent before, plus the mean of all. They
         are remembered in its place, but for those that are not finite: these are passed on and forgotten."""
-        rows = updates + self.mean
-        before = [self._kept.get(client) for client in clients]
-        self._before = Change(tuple(clients), before, self._total.clone())
-        for place, (client, last) in enumerate(zip(clients, before, strict=True)):
-            change = updates[place] if last is None else updates[place] - last
-            if last is not None:
-                rows[place] -= last
-            if client in self._samples and bool(change.isfinite().all()):
-                self._total += self._samples[client] * change.double()
-                self._kept[client] = updates[place].clone()
-        return rows
+        last = [self._kept.get(client) for client in clients]
+        self._before = Change(tuple(clients), last, self._rows, self._total.clone())
+        mean = self.mean
+        known = [sent if before is None else sent + (mean - before) for sent, before in zip(updates, last, strict=True)]
+        for client, sent, before in zip(clients, updates, last, strict=True):
+            if client in self._samples and bool(sent.isfinite().all()):
+                self._keep(client, sent.clone(), before)
+        return torch.stack(known)
+
+    def _keep(self, client: str, sent: Tensor, before: Tensor | None) -> None:
+        rows = self._samples[client]
+        change = sent.double() if before is None else sent.double() - before.double()
+        self._total += rows * change
+        self._rows += rows if before is None else 0
+        self._kept[client] = sent
 
     def roll_back(self) -> None:
         """As it was before the last step."""
@@ -70,7 +75,7 @@ class Remembered:
                 self._kept.pop(client, None)
             else:
                 self._kept[client] = kept
-        self._total, self._before = self._before.total, None
+        self._rows, self._total, self._before = self._before.rows, self._before.total, None
 
 
 def rows_of_all(job: Job, federation: Federation, size: int, most: int = MOST_BYTES) -> dict[str, int] | None:
