@@ -205,6 +205,27 @@ def test_late_updates_are_used_where_the_job_says_so(tmp_path: Path) -> None:
     assert all(one.staleness for one in own)
 
 
+def test_late_clients_are_stopped_where_the_job_says_so(tmp_path: Path) -> None:
+    """At the deadline: it is recorded as late without an update, may be asked again, and never are too many at work."""
+    job = {**ASYNC, "network.profile": "none", "server.deadline_s": 0.1, "server.late": "stop", "train.rounds": 80}
+    faults = [{"kind": "slow-compute", "clients": [0], "strength": 15_000.0}]
+    result = run(small({**job, "faults": faults}), tmp_path)
+    assert result.weights_sha256 == run(small({**job, "faults": faults})).weights_sha256
+    with recorded(tmp_path) as reader:
+        some = list(reader.participations())
+    own = sorted((one for one in some if one.client == "0"), key=lambda one: one.start_ns)
+    assert len(own) > 1
+    assert {one.outcome for one in own} == {Outcome.LATE.value}
+    assert all(one.update_norm is None and one.duration_s <= 0.1 + 1e-9 for one in own)
+    assert all(before.end_ns <= after.start_ns for before, after in itertools.pairwise(own))
+    assert sum(one.outcome == Outcome.LATE for one in some) == result.late
+    assert sum(one.wire_bytes_down or 0 for one in some) == result.bytes_down
+    moments = sorted([(one.start_ns, 1) for one in some] + [(one.end_ns, -1) for one in some])
+    assert max(sum(change for _, change in moments[:place]) for place in range(1, len(moments))) <= 6
+    with pytest.raises(TrainingError, match=r"nobody was done within server\.deadline_s = 0\.001, all were stopped"):
+        run(small({**job, "server.deadline_s": 0.001}))
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -212,9 +233,10 @@ def test_late_updates_are_used_where_the_job_says_so(tmp_path: Path) -> None:
         {"codec.up": "topk:0.1", "codec.down": "feedback(topk:0.1 | entropy)"},
         {"server.deadline_s": 0.5},
         {"server.deadline_s": 0.05, "server.late": "use"},
+        {"server.deadline_s": 0.5, "server.late": "stop"},
         {"train.stop_at": 0.2},
     ],
-    ids=["plain", "codecs", "late dropped", "late used", "ended early"],
+    ids=["plain", "codecs", "late dropped", "late used", "late stopped", "ended early"],
 )
 def test_what_was_sent_to_who_did_not_come_back_is_recorded(changes: dict[str, Any], tmp_path: Path) -> None:
     """Bytes down add up to all that the server sent, and who was at work at the end is late in the last step."""

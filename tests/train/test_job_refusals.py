@@ -84,6 +84,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"server": {"selection": "ort"}}, 'server.selection = "ort" is not one of random, round-robin, available, oort'),
     ({"server": {"late": "use"}}, 'server.late = "use" is for server.mode = "async"'),
+    ({"server": {"late": "stop"}}, 'server.late = "stop" is for server.mode = "async"'),
     ({"server": {"selection": "pisces"}}, 'server.selection = "pisces" goes by how stale updates are'),
     ({"server": {"aggregator": "fedasync"}}, 'server.aggregator = "fedasync" goes by how stale updates are'),
     ({"server": {"staleness_bound": -1}}, "server.staleness_bound = -1 is out of range; right is at least 0"),

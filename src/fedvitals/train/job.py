@@ -119,9 +119,10 @@ class Job:
                         f'server.{name} = "{value}" goes by how stale updates are, which server.mode = "async" alone '
                         f'has; with "sync" take for example "{instead}"'
                     )
-            if server.late == "use":
+            if server.late != "drop":
                 raise JobError(
-                    'server.late = "use" is for server.mode = "async": a round that went on is over; right is "drop"'
+                    f'server.late = "{server.late}" is for server.mode = "async": a round that went on is over; right '
+                    f'is "drop"'
                 )
             return
         if server.over_select != 1.0:

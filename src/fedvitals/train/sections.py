@@ -189,8 +189,9 @@ class ServerSpec(Section):
     concurrency: int = key(100, "Async: clients at work at once.", low=1, high=1_000_000)
     late: str = key(
         "drop",
-        "Async: an update that comes after server.deadline_s is dropped, or used; its place is free either way.",
-        choices=("drop", "use"),
+        "Async: what comes after server.deadline_s is dropped, or used, or the client is told to stop then and may be "
+        "asked again; its place is free in any case.",
+        choices=("drop", "use", "stop"),
     )
     staleness_bound: int = key(0, "Async: versions an update may be behind; 0 has no bound.", low=0, high=1_000_000)
     staleness_weight: str = key(

@@ -74,12 +74,20 @@ class Gone:
     times: Times
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stopped:
+    """A client that took too long and was told to stop."""
+
+    flight: Flight
+    duration_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Freed:
     """The server waits no longer for somebody, who goes on."""
 
 
-Event = Landed | Gone | Freed
+Event = Landed | Gone | Stopped | Freed
 
 
 class Fleet(Protocol):

@@ -53,7 +53,7 @@ class Recording:
         record_lost(self._training, rnd, one.failed, one.outcome, down=one.flight.down, columns=columns)
 
     def unfinished(self, rnd: RoundSession | NoRound, some: Sequence[Flight]) -> None:
-        """Clients at work when the training ends: nobody waits for them, but what they were sent was sent."""
+        """Clients that are told to stop now, or are at work when the training ends: what they were sent was sent."""
         now_ns = self._training.clock.now_ns() - self._origin_ns
         for flight in some:
             rnd.late(

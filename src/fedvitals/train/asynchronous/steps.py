@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedvitals.errors import TrainingError
-from fedvitals.train.asynchronous.flights import Base, Event, Fleet, Flight, Freed, Gone, Landed
+from fedvitals.train.asynchronous.flights import Base, Event, Fleet, Flight, Freed, Gone, Landed, Stopped
 from fedvitals.train.asynchronous.real import RealFleet
 from fedvitals.train.asynchronous.recording import Recording
 from fedvitals.train.asynchronous.staleness import too_stale, weight
@@ -25,6 +25,7 @@ from fedvitals.train.attendance import LOOK_AGAIN_S, MOST_LOOKS
 from fedvitals.train.hooks import RoundHook, RoundUpdates
 from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.reports import nothing_came, reports
+from fedvitals.train.selections import Report
 from fedvitals.train.target import Target
 from fedvitals.vocabulary import Outcome
 
@@ -68,7 +69,7 @@ class Steps:
         self._looked: tuple[int, int] | None = None
         self._there: list[int] = []
         self._base: Base | None = None
-        self._in_vain: list[Landed | Gone] = []
+        self._in_vain: list[Landed | Gone | Stopped] = []
 
     def all(self, progress: Progress, began: float) -> Result:
         """As many steps as the job has rounds."""
@@ -87,7 +88,7 @@ class Steps:
                 if done or number + 1 == total:
                     step.unfinished = self._fleet.unfinished
                     self._recording.unfinished(rnd, step.unfinished)
-            late = len(step.late) + len(step.unfinished)
+            late = len(step.late) + step.stopped + len(step.unfinished)
             counts.update(rounds=1, trained=len(step.buffer), failed=step.failed, late=late)
             elapsed = time.perf_counter() - began
             progress.round_done(number + 1, total, loss, accuracy, len(step.buffer), step.failed, elapsed)
@@ -166,6 +167,12 @@ class Steps:
         if isinstance(event, Freed):
             return
         work, epochs = event.flight.work, self._training.job.train.epochs
+        if isinstance(event, Stopped):
+            step.stopped += 1
+            self._recording.unfinished(step.rnd, [event.flight])
+            self._selection.heard(work.client, Report(0, event.duration_s))
+            self._vainly(step, event)
+            return
         if isinstance(event, Gone):
             step.failed += 1
             self._recording.gone(step.rnd, event)
@@ -185,7 +192,7 @@ class Steps:
             step.buffer.append(event)
             self._in_vain.clear()
 
-    def _vainly(self, step: Step, event: Landed | Gone) -> None:
+    def _vainly(self, step: Step, event: Landed | Gone | Stopped) -> None:
         """Where nothing comes of anybody, it will not do so by itself."""
         self._in_vain.append(event)
         clients = len(self._training.federation.clients)
@@ -193,9 +200,11 @@ class Steps:
             return
         said = f"step {step.number}: of the last {len(self._in_vain)} participations nothing came"
         late = [one for one in self._in_vain if isinstance(one, Landed)]
+        deadline_s = self._training.job.server.deadline_s
+        if isinstance(event, Stopped):
+            raise TrainingError(f"{said}: nobody was done within server.deadline_s = {deadline_s:g}, all were stopped")
         if late:
             first = min(late, key=lambda one: one.times.duration_s)
-            deadline_s = self._training.job.server.deadline_s
             raise TrainingError(
                 f"{said}: nobody was done within server.deadline_s = {deadline_s:g}; the quickest, {first.name}, took "
                 f"{first.times.duration_s:.3g} s"
@@ -234,4 +243,5 @@ class Step:
         self.stale: list[Landed] = []
         self.late: list[Landed] = []
         self.unfinished: Sequence[Flight] = ()  # of the last step alone
+        self.stopped = 0
         self.failed = 0

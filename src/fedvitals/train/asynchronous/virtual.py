@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from fedvitals.faults.work import LocalWork
-from fedvitals.train.asynchronous.flights import Base, Event, Flight, Freed, Gone, Landed, Manned, Times
+from fedvitals.train.asynchronous.flights import Base, Event, Flight, Freed, Gone, Landed, Manned, Stopped, Times
 from fedvitals.train.asynchronous.sending import Sending
 from fedvitals.train.local import unanswered
 from fedvitals.train.reckoning import Broke, Reckoned
@@ -34,7 +34,8 @@ class VirtualFleet(Manned):
     """Clients whose devices are imitated.
 
     One that goes away is waited for until `server.deadline_s`, or as long as it would have taken: nobody tells the
-    server. One that needs longer than the deadline goes on, is not asked before it is done, and is late.
+    server. One that needs longer than the deadline goes on, is not asked before it is done, and is late; or it is told
+    to stop (`server.late = "stop"`), and nothing comes of it.
     """
 
     def __init__(self, training: Training) -> None:
@@ -47,6 +48,7 @@ class VirtualFleet(Manned):
         self._order = count()
         self._untrained: dict[int, list[Flight]] = {}  # by version
         self._deadline_s = training.job.server.deadline_s
+        self._stops = training.job.server.late == "stop"
 
     @property
     def places(self) -> int:
@@ -101,6 +103,8 @@ class VirtualFleet(Manned):
         self._at(flight, reckoned.total_s, partial(self._gone, flight, failed, broke.outcome, reckoned))
 
     def _trained(self, flight: Flight) -> Event | None:
+        if flight.over:
+            return None
         if flight.result is None:
             self._train(flight.base)
         result, work = flight.result, flight.work
@@ -137,17 +141,27 @@ class VirtualFleet(Manned):
                 for row, work in enumerate(result.works):
                     some[work.name].result = part(result, [row])
 
-    def _landed(self, landed: Landed) -> Event:
+    def _landed(self, landed: Landed) -> Event | None:
+        if landed.flight.over:
+            return None
         self._crew.leaves(landed.flight)
         return landed
 
-    def _gone(self, flight: Flight, failed: Failed, outcome: Outcome, reckoned: Reckoned) -> Event:
+    def _gone(self, flight: Flight, failed: Failed, outcome: Outcome, reckoned: Reckoned) -> Event | None:
+        if flight.over:
+            return None
         self._crew.leaves(flight)
         return Gone(flight, failed, outcome, _times(flight, reckoned))
 
     def _overdue(self, flight: Flight) -> Event | None:
         if flight.over:
             return None
+        if self._stops:
+            self._crew.leaves(flight)
+            waiting = self._untrained.get(flight.base.number, [])
+            if flight in waiting:
+                waiting.remove(flight)
+            return Stopped(flight, self._deadline_s)
         flight.overdue = True
         self._crew.waited_for -= 1
         return Freed()
