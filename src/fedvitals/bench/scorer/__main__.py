@@ -38,7 +38,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=1050, help="how many lessons of the first mix")
     parser.add_argument("--second", type=int, default=300, help="how many of the second")
     parser.add_argument("--third", type=int, default=297, help="how many of the third")
-    parser.add_argument("--fourth", type=int, default=300, help="how many of the fourth")
+    parser.add_argument("--fourth", type=int, default=320, help="how many of the fourth")
     parser.add_argument("--write", type=Path, default=SCORER, help="the file to write")
     args = parser.parse_args(words)
     logging.disable(logging.WARNING)

@@ -20,7 +20,7 @@ NAME_ITERATIONS = 40
 LOUD_SHARE = 0.05  # of a run's honest rows, the loudest: those that a scorer must learn to bear
 OTHER_SHARE = 0.4  # and some of the rest
 HONEST_ROWS = 150_000  # drawn of all of them
-GUILTY_ROWS = 6_000  # of each kind
+GUILTY_ROWS = 9_000  # of each kind
 CLEAN_WEIGHT = 2.0  # of a run without a fault beside the honest ones of a run with one
 SCORE_COLUMNS = 5 * len(NAMES)  # the ways that are scores come first
 

@@ -53,7 +53,7 @@ ALARMS: Mapping[str, frozenset[str]] = {
 }
 WATCHED: Mapping[str, frozenset[str]] = {
     "any": frozenset({"now", "two", "rise5", "rise8"}),
-    "sent": frozenset({"two"}),
+    "sent": frozenset({"now", "two"}),
     "taught": frozenset({"now", "rise5"}),
     "noise": frozenset({"now", "rise5"}),
 }
