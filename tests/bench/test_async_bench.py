@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 
 from fedvitals.bench.asynchrony import measuring
-from fedvitals.bench.asynchrony.cases import FEDBUFF, FULL, OORT, QUICK, RANDOM, job, write_devices
+from fedvitals.bench.asynchrony.cases import (
+    FEDBUFF,
+    FULL,
+    MEMORY_PISCES,
+    OORT,
+    QUICK,
+    RANDOM,
+    WAYS,
+    WITHOUT_ROUNDS,
+    job,
+    write_devices,
+)
 from fedvitals.bench.asynchrony.racing import Race
 from fedvitals.train.build import build
 
@@ -33,7 +44,12 @@ def test_delays_are_log_normal_whatever_a_client_holds(tmp_path: Path) -> None:
 def test_all_ways_have_as_many_clients_at_work() -> None:
     """A round of the full size asks for a hundred, give or take one; asynchronous training keeps a hundred."""
     assert abs(job(FULL, 1, "lan", RANDOM, 1.0).asked - 100) <= 1
-    assert job(FULL, 1, "lan", FEDBUFF).asked == 100
+    assert {job(FULL, 1, "lan", way).asked for way in WITHOUT_ROUNDS} == {100}
+    strict = [way for way in WITHOUT_ROUNDS if way.name.startswith("strict")]
+    assert len(strict) == 5
+    for way in strict:  # who is late is stopped, or there is no deadline: nobody is at work who is not waited for
+        server = job(FULL, 1, "lan", way).server
+        assert server.deadline_s == 0.0 or server.late == "stop"
     assert len(FULL.deadlines_s) == 5
 
 
@@ -55,10 +71,12 @@ def test_a_slice_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if ratio.value:
         times = [known[way.name, "time to the target"].value for way in (RANDOM, OORT)]
         assert ratio.value == pytest.approx(times[0] / times[1])
-    assert [row.goal for row in rows if row.goal is not None] == [1.5, 3.0, 3.0]
+    goals = {row.case: row.goal for row in rows if row.goal is not None}
+    assert goals == {OORT.name: 1.5, FEDBUFF.name: 3.0, MEMORY_PISCES.name: 3.0}
+    assert {row.case for row in rows} == {way.name for way in WAYS} | {measuring.ALL}
     assert all(0 <= row.value <= 1 for row in rows if row.unit == "share")
     assert all(row.low <= row.value <= row.high for row in rows)
     written = json.loads((tmp_path / "explanation" / "async-bench.json").read_text())
     assert len(written["rows"]) == len(rows)
     assert "fedbuff, pisces" in (tmp_path / "explanation" / "async-bench.md").read_text()
-    assert (tmp_path / "explanation" / "async-bench.svg").read_text().count("<polyline") == 6
+    assert (tmp_path / "explanation" / "async-bench.svg").read_text().count("<polyline") == 7

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedvitals.bench.codecs import measuring, page, wire
-from fedvitals.bench.codecs.cases import PROBLEMS, Way, ways
+from fedvitals.bench.codecs import cases, measuring, page, wire
+from fedvitals.bench.codecs.cases import FOLDS, PROBLEMS, SEEDS, Way, ways
 from fedvitals.bench.codecs.measuring import Raced
 from fedvitals.bench.codecs.racing import Race, race
 
@@ -38,6 +38,19 @@ def test_whole_models_lose_what_differences_keep() -> None:
     whole, thinned = race(job, plain), race(job, weights)
     assert thinned.bytes[-1] < 0.8 * whole.bytes[-1]
     assert thinned.accuracy[-1] != whole.accuracy[-1]
+
+
+def test_every_digit_is_held_out_once_over_the_seeds() -> None:
+    """Seeds that nobody looked at, a fold of their own each; train and test rows are apart, all classes in both."""
+    assert not set(SEEDS) & set(range(5))
+    assert {DIGITS.job(seed).data.source.rpartition("_")[2] for seed in SEEDS} == {str(fold) for fold in range(FOLDS)}
+    folds = [getattr(cases, f"digits_{fold}")(None) for fold in range(FOLDS)]
+    assert sum(len(fold["y_test"]) for fold in folds) == len(folds[0]["y_test"]) + len(folds[0]["y_train"]) == 1797
+    rows = [{row.tobytes() for row in fold["x_test"]} for fold in folds]
+    assert len(set.union(*rows)) == sum(map(len, rows)) == 1797  # no two digits are the same
+    assert all(set(fold["y_test"]) == set(range(10)) for fold in folds)
+    with pytest.raises(AttributeError, match="digits_5"):
+        _ = cases.digits_5
 
 
 def test_messages_are_of_a_million_values() -> None:

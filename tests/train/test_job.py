@@ -151,10 +151,18 @@ JOBS = st.fixed_dictionaries(
 
 
 def _of_one_mode(server: dict[str, Any]) -> dict[str, Any]:
-    """What belongs to the other mode, put right."""
+    """What belongs to the other mode, or goes with no memory, put right."""
     if server.get("mode") == "async":
-        return {"over_select": 1.0, "buffer": 7, "prune": 0.0}
-    return {"aggregator": "krum", "selection": "oort", "late": "drop", "prune_from": 0, "prune_until": 0}
+        means = {"aggregator": "fedavg"} if server.get("remember") else {}
+        return {"over_select": 1.0, "buffer": 7, "prune": 0.0, **means}
+    return {
+        "remember": False,
+        "aggregator": "krum",
+        "selection": "oort",
+        "late": "drop",
+        "prune_from": 0,
+        "prune_until": 0,
+    }
 
 
 @given(JOBS)

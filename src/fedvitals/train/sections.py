@@ -206,9 +206,7 @@ class ServerSpec(Section):
         Section.__post_init__(self)
         if not self.remember:
             return
-        if (
-            self.aggregator not in REMEMBERING
-        ):  # what one client sent is a part of every later step: no vote keeps it out
+        if self.aggregator not in REMEMBERING:  # what a client sent is part of every later step: no vote keeps it out
             raise JobError(
                 f"server.remember = true goes with the mean of updates, and server.aggregator = "
                 f'"{self.aggregator}" takes none; right is {", ".join(REMEMBERING)}, or remember = false'

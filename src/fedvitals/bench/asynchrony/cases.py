@@ -49,14 +49,34 @@ class Way(NamedTuple):
     length: float = 1.0  # how many times the rounds or updates of the size
 
 
+def _stopped_at(deadline_s: float) -> dict[str, Any]:
+    return {"server.deadline_s": deadline_s, "server.late": "stop"}
+
+
 LATE_USED = {"server.deadline_s": FULL.deadlines_s[0], "server.late": "use"}
 RANDOM = Way("synchronous, random", {"server.lr": 2.0})
 OORT = Way("synchronous, oort", {"server.lr": 2.0, "server.selection": "oort"}, length=2.0)  # its rounds are shorter
+REMEMBERED = {"server.remember": True}
+RANDOM_MEMORY = Way("synchronous, random, with memory", {**REMEMBERED, "server.lr": 4.0})
 FEDBUFF = Way("fedbuff", LATE_USED, 10)
-WITHIN = Way("fedbuff, never more than 100 at work", {}, 10)
+FEDBUFF_MEMORY = Way("fedbuff with memory", {**LATE_USED, **REMEMBERED, "server.lr": 2.0}, 10)
 PISCES = Way("fedbuff, pisces", {**LATE_USED, "server.selection": "pisces"}, 10)
 FEDASYNC = Way("fedasync", {"server.aggregator": "fedasync"}, 1, length=1 / 3)
-OTHERS = (OORT, FEDBUFF, WITHIN, PISCES, FEDASYNC)
+# Strict: never more at work than the server waits for, late ones included.
+STRICT = Way("strict fedbuff", {}, 10)
+STOPPED = Way("strict fedbuff, late ones stopped", _stopped_at(1.96), 10)
+MEMORY = Way("strict fedbuff with memory", {**REMEMBERED, "server.lr": 2.0}, 10)
+MEMORY_STOPPED = Way(
+    "strict fedbuff with memory, late ones stopped", {**REMEMBERED, **_stopped_at(3.6), "server.lr": 2.0}, 10
+)
+MEMORY_PISCES = Way(
+    "strict fedbuff with memory, pisces",
+    {**REMEMBERED, "server.selection": "pisces", "server.lr": 4.0, "train.lr": 0.1},
+    10,
+)
+SYNCHRONOUS = (RANDOM, RANDOM_MEMORY, OORT)
+WITHOUT_ROUNDS = (FEDASYNC, STRICT, STOPPED, MEMORY, MEMORY_STOPPED, MEMORY_PISCES, FEDBUFF, FEDBUFF_MEMORY, PISCES)
+WAYS = SYNCHRONOUS + WITHOUT_ROUNDS
 
 
 def job(size: Size, seed: int, devices: str, way: Way, deadline_s: float = 0.0) -> Job:

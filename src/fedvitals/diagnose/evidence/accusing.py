@@ -98,11 +98,12 @@ def accusations(
             rounds=[number for one in group for number in one.rounds],
             clients=names,
             evidence={chart.clients[one.client]: _evidence(chart, one) for one in group},
-            next=[_about(one, names) for one in next],
+            next=[about(one, names) for one in next],
         )
 
 
-def _about(action: Action, names: Sequence[str]) -> Action:
+def about(action: Action, names: Sequence[str]) -> Action:
+    """The action, with the clients that it is about."""
     text = action.text.replace(SEE, see_client(names[0])).replace("{clients}", listed(names))
     return Action(text, action.safe)
 

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.evidence.repeats import Group, copies
+from fedvitals.diagnose.learning.cohorts import well
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import times, write
@@ -34,7 +35,8 @@ OFTEN = 0.5  # of the most frequent member's groups: who is in so many is no cha
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
-    groups = chart.shared(copies)
+    healthy = chart.shared(well)  # of a model that has died, honest updates are nearly the same
+    groups = [one for one in chart.shared(copies) if one.exact or healthy[list(one.rows)].all()]
     if not groups:
         return
     members = [tuple(dict.fromkeys(chart.names(chart.participations.client[list(one.rows)]))) for one in groups]

@@ -1,8 +1,8 @@
 """Learning rate too low.
 
 Sees: of a client, an update less than a tenth of what its first gradient and its steps would make with the cohort's
-rate, in at least two of its participations. Of the whole run, updates below a thousandth of the model while the loss
-hardly falls.
+rate, in at least two of its participations. Of the whole run, updates below a thousandth of the model, in its first
+rounds too, while the loss hardly falls.
 
 Matters: such a client takes part, costs its time and traffic, and says next to nothing; weighted by its rows it even
 holds the others back. A run of such clients gets nowhere.
@@ -126,7 +126,8 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
     except CannotSee:
         return
     ratios = _update_to_model(chart)
-    typical = median(ratios)
+    early = np.concatenate([rows for _, rows in chart.cohorts[:LEAST_ROUNDS]])
+    typical = max(median(ratios), median(ratios[early]))  # updates that only became so small have another cause
     if len(curve) < LEAST_ROUNDS or not typical < CREEPS:
         return
     progress = (curve.values[0] - curve.values.min()) / abs(curve.values[0]) if curve.values[0] else 0.0
