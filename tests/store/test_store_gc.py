@@ -88,7 +88,7 @@ def stored(root: Path) -> SQLiteStore:
     store.create(Run("old", "x", Status.FINISHED, NOW - 90 * DAY_NS)).close()
     with closing(store.create(Run("new", "x", Status.FINISHED, NOW - DAY_NS))) as journal:
         journal.append([Blob(journal.put_blob(b"known"), "model", 5), participation("a", 0)])
-        journal.put_blob(b"stray!" * 20_000)
+        journal.put_blob(b"stray!" * 50_000)
     return store
 
 
@@ -98,7 +98,7 @@ def test_collecting_deletes_runs_and_stray_blobs(tmp_path: Path) -> None:
     limits = Limits(older_than_days=30)
     promised = collect(store, limits, NOW, dry_run=True)
     assert [(removal.run, removal.blob is not None) for removal in promised] == [("old", False), ("new", True)]
-    assert promised[1].size_bytes == 120_000
+    assert promised[1].size_bytes == 300_000
     assert len(store.runs()) == 2
     assert collect(store, limits, NOW) == promised
     assert [one.id for one in store.runs()] == ["new"]
@@ -113,7 +113,7 @@ def test_blobs_of_a_running_run_are_left_alone(tmp_path: Path) -> None:
     alive = {"host": platform.node(), "pid": process.pid, "process_started": process.create_time()}
     store = SQLiteStore(tmp_path)
     with closing(store.create(replace(RUN, environment=alive))) as journal:
-        journal.put_blob(b"its record comes later" * 5_000)
+        journal.put_blob(b"its record comes later" * 20_000)
         assert store.runs()[0].status is Status.RUNNING
         assert collect(store, Limits(), NOW) == []
 

@@ -87,15 +87,15 @@ def test_names_are_checked_too(tmp_path: Path) -> None:
 
 def test_blobs_are_verified(tmp_path: Path) -> None:
     """A changed blob is refused, a missing one named; a half-written one is no blob."""
-    folder, weights = BlobFolder(tmp_path), b"weights" * 10_000
+    folder, weights = BlobFolder(tmp_path), b"weights" * 100_000
     name, added = folder.put(weights)
-    assert added == 70_000
+    assert added == 700_000
     assert folder.put(weights) == (name, 0)
     path = folder.path_of(name)
     (path.parent / (path.name + ".1.partial")).write_bytes(b"wei")
     assert [found for found, _ in folder.files()] == [name]
-    assert folder.size_bytes() == 70_000
-    path.write_bytes(b"WEIGHTS" * 10_000)
+    assert folder.size_bytes() == 700_000
+    path.write_bytes(b"WEIGHTS" * 100_000)
     with pytest.raises(StoreError, match="damaged"):
         folder.get(name)
     path.unlink()

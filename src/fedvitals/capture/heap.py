@@ -8,11 +8,8 @@ recorder itself holds; a span of no duration, `fl.heap`, keeps it.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any
-
-from fedvitals.vocabulary import Span
 
 if TYPE_CHECKING:
     from fedvitals.capture.recorder import Recorder
@@ -48,11 +45,11 @@ class Heap:
         cost = min(time.perf_counter_ns() - began, MOST_COST_NS)
         self._taken, self._passed = self._taken + 1, 0
         if self._taken > FIRST:  # a leak of the first rounds is found in the first rounds
-            share = SHARE * 2 if self._recorder.governor.tight else SHARE
+            share = SHARE * 5 if self._recorder.governor.tight else SHARE
             self._due_ns = began + max(SOONEST_NS, share * cost)
-        now, thread = self._recorder.now(), threading.current_thread().name
+        now = self._recorder.now()
         told = f'{{"round": {number}, "heap_bytes": {max(used, 0)}}}'
-        self._recorder.emit([Span(self._recorder.next_id(), None, SPAN, now, now, thread=thread, attributes=told)])
+        self._recorder.noted(SPAN, now, now, attributes=told)
 
 
 def _mallinfo() -> Any:

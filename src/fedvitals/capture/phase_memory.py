@@ -71,6 +71,7 @@ class PhaseMemory:
         self._sampler_ns = meter.sampler_ns
         self._cost_ns = TYPICAL_COST_NS
         self._usual_ns: dict[str, float] = {}
+        self._too_short: set[str] = set()
         meter.take(self)
 
     def close(self) -> None:
@@ -80,6 +81,23 @@ class PhaseMemory:
     def health(self) -> dict[str, Any]:
         return {"how": self.how, "measured": self.measured, "skipped": self.skipped}
 
+    def wants(self, name: str) -> bool:
+        """Whether to begin with a phase of this name at all. False costs one look-up: it was too short, just now."""
+        return name not in self._too_short
+
+    def passed_over(self, name: str, lasted_ns: int) -> None:
+        """A phase that was not wanted is over. One that lasted long after all is wanted again."""
+        if self.how != "off":
+            self.skipped += 1
+            if lasted_ns * self._share() >= self._cost_ns:
+                self._too_short.discard(name)
+                self._learn(name, lasted_ns)
+
+    def reconsider(self) -> None:
+        """Time has passed, and there is budget again for phases that were too short."""
+        if self._too_short:
+            self._too_short = set()
+
     def begin(self, name: str) -> Held | None:
         """None when nothing is measured at all."""
         if self.how == "off":
@@ -88,6 +106,7 @@ class PhaseMemory:
         whole = self.affords(name, began)
         if not whole and self._spent_ns > 2 * FIRST_NS + self._share() * (began - self._began_ns):
             self.skipped += 1
+            self._too_short.add(name)
             return Held(name, began)
         try:
             devices = self._devices() if whole else ()

@@ -36,7 +36,9 @@ LONGEST_LOOK_S = 0.3  # less than rows wait: what comes while the ticker sleeps 
 RECORD_BYTES = 512  # a scalar record in the queue, roughly
 ERRORS_REMEMBERED = 64
 RECORDING = "fl.recording"
-ROUNDS_APART_S = 0.01  # between two samples at the end of rounds
+ROUNDS_APART_S = 0.1  # between two samples at the end of rounds
+SOON_S = 0.15  # what is noted waits for a flush that is so near: one transaction is half of two
+MOST_NOTED = 512  # spans that wait; more are not left to the ticker
 MOST_ROUND_SAMPLES = 2_000  # about: later they are taken farther apart
 
 _forks = 0  # how many forks lie between this process and the one that loaded this module
@@ -85,6 +87,7 @@ class Recorder:
         self._blocks = itertools.count(1)
         self._attempts: dict[str, itertools.count[int]] = {}
         self._errors: deque[tuple[Any, ...]] = deque(maxlen=ERRORS_REMEMBERED)
+        self._noted: deque[tuple[Any, ...]] = deque()  # the fields of spans that are not records yet
         self._lock = threading.Lock()
         self._closed = False
         self._models: Models | None = None
@@ -162,9 +165,36 @@ class Recorder:
 
     def recorded_since(self, start_ns: int) -> None:
         """Own up to the training's time that went into recording: a profile has to explain every instant."""
-        thread = threading.current_thread().name
         if self._owns_up:
-            self.emit([Span(self.next_id(), None, RECORDING, start_ns, self.now(), thread=thread)])
+            self.noted(RECORDING, start_ns, self.now())
+
+    def noted(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        where: tuple[int | None, str | None, int | None] = (None, None, None),
+        error: str | None = None,
+        attributes: str | None = None,
+    ) -> None:
+        """A span is over. It becomes a record soon: making one here and now, alone, costs a training several times as
+        much. `where` is round, client and attempt."""
+        if self._forks != _forks:
+            return
+        thread = threading.current_thread().name
+        self._noted.append((next(self._ids), None, name, start_ns, end_ns, *where, thread, 0, error, attributes))
+        if len(self._noted) > MOST_NOTED:
+            self._emit_noted()
+
+    def _emit_noted(self) -> bool:
+        """Whether there was anything."""
+        noted, spans = self._noted, []
+        with contextlib.suppress(IndexError):  # another thread may take some
+            while noted:
+                spans.append(Span._make(noted.popleft()))
+        if spans:
+            self.emit(spans)
+        return bool(spans)
 
     def keep_blob(self, data: Callable[[], bytes], size_bytes: int, describe: Callable[[str], Blob]) -> None:
         if self.alive:
@@ -186,6 +216,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Summarise what waits, at once, and have it written."""
+        self._emit_noted()
         try:
             if self._pending is not None:
                 self._pending.flush()
@@ -237,6 +268,7 @@ class Recorder:
                 self._sample_resources()
             self.run = replace(self.run, health=self.health() | health)
         finally:
+            self._emit_noted()
             self.emit([self.run])
 
     def _close_sink(self) -> None:
@@ -265,14 +297,22 @@ class Recorder:
         while not self._stop.wait(self._next_look_s(due)):
             began = time.thread_time_ns()
             try:
-                if self._next_flush_s() <= time.monotonic():
-                    self.flush()
+                self.memory.reconsider()
+                self._pass_on()
                 if time.monotonic() >= due:
                     due = time.monotonic() + every
                     self._sample_resources()
             except Exception as error:
                 self.trouble("ticker", error)
             self.spent(time.thread_time_ns() - began)
+
+    def _pass_on(self) -> None:
+        """What waited long enough; with it all that waits."""
+        left_s = self._next_flush_s() - time.monotonic()
+        if left_s <= 0.0:
+            self.flush()
+        elif left_s > SOON_S and self._emit_noted():
+            self._sink.nudge()
 
     def _next_look_s(self, due_s: float) -> float:
         """Not more often than needed: waking a thread costs the training more than what it then does."""

@@ -1,11 +1,14 @@
-"""Things that take time: context managers (and decorators) that become Span records."""
+"""Things that take time: context managers (and decorators) that become Span records.
+
+A training opens and closes several in a round, each time with cold caches. So an end only notes down what is known, and
+the recorder makes records of all that were noted, a few times a second, in its own thread.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
 import inspect
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -14,7 +17,7 @@ from fedvitals.capture.attributes import as_json
 from fedvitals.capture.failures import in_words
 from fedvitals.capture.phase_memory import Held
 from fedvitals.capture.recorder import Recorder
-from fedvitals.vocabulary import PHASES, Span
+from fedvitals.vocabulary import PHASES
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -40,7 +43,6 @@ class SpanSession:
         self.name = str(name)
         self._where = (round, client, attempt)
         self._attributes = attributes or {}
-        self._id = 0
         self._start_ns = 0
         self._held: Held | None = None
 
@@ -51,8 +53,7 @@ class SpanSession:
     def __enter__(self) -> Self:
         recorder = self.recorder
         self._start_ns = recorder.now()  # first of all, so that what measuring takes is in no gap between two phases
-        self._id = recorder.next_id()
-        if self._measures_memory and recorder.alive:
+        if self._measures_memory and recorder.memory.wants(self.name) and recorder.alive:
             self._held = recorder.memory.begin(self.name)
         return self
 
@@ -85,33 +86,23 @@ class SpanSession:
 
     def _measured(self) -> str:
         held, self._held = self._held, None
-        return self.recorder.memory.end(held) if held is not None and self.recorder.alive else ""
+        if held is not None and self.recorder.alive:
+            return self.recorder.memory.end(held)
+        if self._measures_memory:
+            self.recorder.memory.passed_over(self.name, self.recorder.now() - self._start_ns)
+        return ""
 
     def _phase(self) -> str:
         """Under which name it is kept."""
         return self.name
 
     def _record(self, error: BaseException | None) -> None:
-        memory, name = self._measured(), self._phase()
-        round_number, client, attempt = self._where
-        thread = threading.current_thread().name
-        failed = in_words(error, LONGEST_ERROR) if error is not None else None
+        recorder, name = self.recorder, self._phase()
+        memory = self._measured()
         told = as_json(self._attributes, memory) if self._attributes or memory else None
-        end_ns = self.recorder.now()  # last of all: what comes after lies between two phases, and nothing explains it
-        span = Span(
-            id=self._id,
-            parent=None,
-            name=name,
-            start_ns=self._start_ns,
-            end_ns=end_ns,
-            round=round_number,
-            client=client,
-            attempt=attempt,
-            thread=thread,
-            error=failed,
-            attributes=told,
-        )
-        self.recorder.emit([span])
+        failed = None if error is None else in_words(error, LONGEST_ERROR)
+        end_ns = recorder.now()  # last of all: what comes after lies between two phases, and nothing explains it
+        recorder.noted(name, self._start_ns, end_ns, self._where, failed, told)
 
 
 class PhaseSession(SpanSession):

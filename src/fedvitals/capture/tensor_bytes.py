@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedvitals.capture.attributes import as_json
-from fedvitals.vocabulary import Span
 
 if TYPE_CHECKING:
     from fedvitals.capture.recorder import Recorder
@@ -127,7 +126,4 @@ class TensorCounts:
             self._known.add(found)
         now = self._recorder.now()
         values = {f"{name}_bytes": size for name, size in found._asdict().items() if size is not None}
-        whose: dict[str, Any] = {"round": round, "client": client, "attempt": attempt}
-        thread = threading.current_thread().name
-        span = Span(self._recorder.next_id(), None, SPAN, now, now, thread=thread, attributes=as_json(values), **whose)
-        self._recorder.emit([span])
+        self._recorder.noted(SPAN, now, now, (round, client, attempt), attributes=as_json(values))

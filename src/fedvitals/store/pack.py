@@ -15,7 +15,7 @@ from typing import BinaryIO
 from fedvitals.store.growing import GrowingFile
 
 NAME = "small.pack"
-LARGEST = 64 << 10  # bytes of a blob that goes here
+LARGEST = 256 << 10  # bytes of a blob that goes here
 _HEAD = struct.Struct("<32sQ")
 
 
