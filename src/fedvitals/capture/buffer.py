@@ -6,6 +6,7 @@ it does; a cohort that came in parts gets its cosines when the last part is ther
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Collection, Sequence
 from itertools import chain
@@ -17,8 +18,8 @@ from fedvitals.capture.batch import Batch, DraftBatch, Findings, GradientRows, J
 from fedvitals.capture.draft import Draft
 from fedvitals.capture.losses import kept_losses
 from fedvitals.capture.models import Reference
-from fedvitals.capture.pending import Entry
-from fedvitals.capture.tensors import Row, Snapshot, Source, Summary, joined
+from fedvitals.capture.pending import MOST_BYTES, Entry
+from fedvitals.capture.tensors import Row, Snapshot, Source, Summary, joined, kernel, summarise
 from fedvitals.store.cohorts import singly
 from fedvitals.vocabulary import Blob, Level, Outcome, Participation, Record, StepBlock, UpdateBlock
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 128
 MOST_REMEMBERED = 4_096  # participations of a round whose cosine can still be put right at its end
 ROW_BYTES = 700  # a Participation in the queue, roughly
+MANY_ROWS, MUCH_BYTES = 32, 256 << 10  # of a round whose updates are not kept waiting
 
 
 class CohortBuffer:
@@ -44,6 +46,7 @@ class CohortBuffer:
         self._finished = False
         self._rejected: set[str] = set()
         self._sees_updates = recorder.settings.level != Level.SEALED
+        self.expected = sys.maxsize  # clients of the round, where that is known
 
     def add_state(self, draft: Draft, source: Source) -> None:
         """A client's model after training. ValueError when it has other layers than the round's model."""
@@ -58,7 +61,17 @@ class CohortBuffer:
             self._parts.append((records, None))
             return
         self._added += len(batch)
-        self._recorder.pending.add(Entry(self, batch, updates))
+        self._recorder.pending.add(self._summarised_at_once(batch, updates) or Entry(self, batch, updates))
+
+    def _summarised_at_once(self, batch: Batch, updates: Row) -> Entry | None:
+        """A whole round of many small updates, which lie in the cache now: kept until later, they would push out of it
+        what the next round works on, and cost the training more than their statistics do."""
+        whole = len(batch) >= max(self.expected, MANY_ROWS) and MUCH_BYTES <= updates.nbytes <= MOST_BYTES
+        if not whole or self._recorder.settings.keep_updates or not kernel.takes([updates]):
+            return None
+        reference = self.reference
+        summary = summarise(updates, reference.flattener.layout, reference.sketcher, groups=[len(batch)])
+        return Entry(self, batch, updates[:0], summary)
 
     def finish(self) -> None:
         """The round is over: once its last part is summarised, its cosines are put right."""

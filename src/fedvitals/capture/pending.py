@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedvitals.capture.batch import Batch
-from fedvitals.capture.tensors import Row, summarise
+from fedvitals.capture.tensors import Row, Summary, summarise
 
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
@@ -29,6 +29,7 @@ class Entry(NamedTuple):
     buffer: CohortBuffer
     batch: Batch
     rows: Row  # [clients, size]; nobody writes to it any more
+    summary: Summary | None = None  # where it was made at once: then there are no rows
 
 
 class Pending:
@@ -46,7 +47,7 @@ class Pending:
             if not self._entries:
                 self._oldest_s = time.monotonic()
             self._entries.append(entry)
-            self._bytes += entry.rows.numel() * 4
+            self._bytes += entry.rows.nbytes
             full = self._bytes >= MOST_BYTES
         if full:
             self.flush()
@@ -77,15 +78,21 @@ class Pending:
 
 
 def _alike(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Runs of entries with one layout: mostly a single one."""
+    """Runs of entries with one layout: mostly a single one. One that was summarised at once is by itself."""
     run: list[Entry] = []
     for entry in entries:
-        if run and entry.buffer.reference.flattener is not run[0].buffer.reference.flattener:
+        if run and not _together(run[0], entry):
             yield run
             run = []
         run.append(entry)
     if run:
         yield run
+
+
+def _together(first: Entry, entry: Entry) -> bool:
+    if first.summary is not None or entry.summary is not None:
+        return False
+    return entry.buffer.reference.flattener is first.buffer.reference.flattener
 
 
 def _tried(entries: list[Entry]) -> Exception | None:
@@ -100,6 +107,10 @@ def _tried(entries: list[Entry]) -> Exception | None:
 
 
 def _summarise(entries: list[Entry]) -> None:
+    first = entries[0]
+    if first.summary is not None:
+        first.buffer.summarised(entries, first.summary, slice(0, len(first.batch)))
+        return
     reference = entries[0].buffer.reference
     groups = list(_rounds(entries))
     sizes = [sum(len(entry.batch) for entry in group) for group in groups]

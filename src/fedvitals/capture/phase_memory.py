@@ -1,13 +1,14 @@
 """Which phases have their memory measured: as many as the budget allows, those first that last long enough to pay.
 
 Measuring costs some 20 us. A phase that usually lasts thousands of times longer is always measured; shorter ones share
-what is left of a tenth of the budget. When that is spent they are only glanced at, which costs a quarter: one that
+what is left of a twentieth of the budget. When that is spent they are only glanced at, which costs a quarter: one that
 then lasts long after all is told, exactly if it reached a height that was not there before. What is skipped is counted.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from fedvitals.capture.accelerator import DeviceMemory, over
 from fedvitals.capture.governor import Governor
 from fedvitals.capture.meter import METER, MemoryMeter, Stretch, Used
 
-SHARE = 0.1  # of the budget
+SHARE = 0.05  # of the budget
 SHORT = 0.5  # of that share, for measuring phases that do not pay for themselves; the rest is for glances
 WHEN_TIGHT = 0.125  # of that share, while the whole recording is at its limit
 FIRST_NS = 2_000_000  # spent before anything is skipped: a short run is measured whole
@@ -82,16 +83,22 @@ class PhaseMemory:
         return {"how": self.how, "measured": self.measured, "skipped": self.skipped}
 
     def wants(self, name: str) -> bool:
-        """Whether to begin with a phase of this name at all. False costs one look-up: it was too short, just now."""
-        return name not in self._too_short
-
-    def passed_over(self, name: str, lasted_ns: int) -> None:
-        """A phase that was not wanted is over. One that lasted long after all is wanted again."""
-        if self.how != "off":
+        """Whether to begin with a phase of this name at all. False costs a look-up: just now it was too short."""
+        if name in self._too_short:
             self.skipped += 1
-            if lasted_ns * self._share() >= self._cost_ns:
-                self._too_short.discard(name)
-                self._learn(name, lasted_ns)
+            return False
+        return True
+
+    @property
+    def long_ns(self) -> float:
+        """A phase that lasts so long pays for its measuring."""
+        share = self._share()
+        return self._cost_ns / share if share else math.inf
+
+    def lasted(self, name: str, lasted_ns: int) -> None:
+        """A phase that was not wanted lasted long after all: the next is wanted."""
+        self._too_short.discard(name)
+        self._learn(name, lasted_ns)
 
     def reconsider(self) -> None:
         """Time has passed, and there is budget again for phases that were too short."""

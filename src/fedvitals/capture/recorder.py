@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedvitals.capture.accelerator import Accelerator
     from fedvitals.capture.models import Models
     from fedvitals.capture.pending import Pending
+    from fedvitals.capture.rounds import RoundSession
 
 log = logging.getLogger("fedvitals")
 
@@ -37,7 +38,7 @@ RECORD_BYTES = 512  # a scalar record in the queue, roughly
 ERRORS_REMEMBERED = 64
 RECORDING = "fl.recording"
 ROUNDS_APART_S = 0.1  # between two samples at the end of rounds
-SOON_S = 0.15  # what is noted waits for a flush that is so near: one transaction is half of two
+SOON_S = 0.15  # what is noted waits for a flush that is so near, and for so long: one transaction is half of two
 MOST_NOTED = 512  # spans that wait; more are not left to the ticker
 MOST_ROUND_SAMPLES = 2_000  # about: later they are taken farther apart
 
@@ -88,6 +89,7 @@ class Recorder:
         self._attempts: dict[str, itertools.count[int]] = {}
         self._errors: deque[tuple[Any, ...]] = deque(maxlen=ERRORS_REMEMBERED)
         self._noted: deque[tuple[Any, ...]] = deque()  # the fields of spans that are not records yet
+        self._begun: list[RoundSession] = []  # rounds of which nobody was told yet
         self._lock = threading.Lock()
         self._closed = False
         self._models: Models | None = None
@@ -97,7 +99,7 @@ class Recorder:
         self.memory = PhaseMemory(self.governor, settings.memory, blame=self.trouble, devices=devices)
         self.tensors = TensorCounts(self, wanted=settings.memory != "off")
         self._heap = Heap(self, wanted=settings.memory != "off")
-        self._sampled_s = self._first_s = time.monotonic()
+        self._sampled_s = self._first_s = self._passed_on_s = time.monotonic()
         self._stop = threading.Event()
         self.emit([run])
         self._logs = LogKeeper(id(self), settings.log_level, self._keep_log, self.now)
@@ -186,15 +188,31 @@ class Recorder:
         if len(self._noted) > MOST_NOTED:
             self._emit_noted()
 
+    def begun(self, session: RoundSession) -> None:
+        """A round has begun. Those that are short are told of once, when they are over."""
+        with self._lock:
+            self._begun.append(session)
+
+    def over(self, session: RoundSession) -> None:
+        """It is about to be told of as a whole."""
+        with self._lock:
+            if session in self._begun:
+                self._begun.remove(session)
+
     def _emit_noted(self) -> bool:
         """Whether there was anything."""
-        noted, spans = self._noted, []
+        noted: list[Record] = []
         with contextlib.suppress(IndexError):  # another thread may take some
-            while noted:
-                spans.append(Span._make(noted.popleft()))
-        if spans:
-            self.emit(spans)
-        return bool(spans)
+            while self._noted:
+                noted.append(Span._make(self._noted.popleft()))
+        if noted:
+            self.emit(noted)
+        if not self._begun:
+            return bool(noted)
+        with self._lock:  # so that no beginning comes after its end
+            begun, self._begun = self._begun, []
+            self.emit([session.beginning() for session in begun])
+        return True
 
     def keep_blob(self, data: Callable[[], bytes], size_bytes: int, describe: Callable[[str], Blob]) -> None:
         if self.alive:
@@ -308,10 +326,14 @@ class Recorder:
 
     def _pass_on(self) -> None:
         """What waited long enough; with it all that waits."""
-        left_s = self._next_flush_s() - time.monotonic()
+        now = time.monotonic()
+        left_s = self._next_flush_s() - now
+        if left_s > 0.0 and (left_s < SOON_S or now - self._passed_on_s < SOON_S):
+            return
+        self._passed_on_s = now
         if left_s <= 0.0:
             self.flush()
-        elif left_s > SOON_S and self._emit_noted():
+        elif self._emit_noted():
             self._sink.nudge()
 
     def _next_look_s(self, due_s: float) -> float:

@@ -88,6 +88,8 @@ class RoundSession:
     def selected(self, count: int) -> None:
         """How many clients were asked, where not each of them gets a session."""
         self._selected = int(count)
+        if self.buffer is not None:
+            self.buffer.expected = self._selected
 
     @harmless_or(NO_SPAN)
     def phase(self, /, name: str, **attributes: Any) -> Timed:
@@ -290,7 +292,11 @@ class RoundSession:
 
     @harmless
     def _begin(self) -> None:
-        self.recorder.emit([self._record(None, None)])
+        self.recorder.begun(self)
+
+    def beginning(self) -> Round:
+        """What there is to tell of a round that is going on."""
+        return self._record(None, None)
 
     @harmless
     def _keep(self, error: BaseException | None) -> None:
@@ -302,6 +308,7 @@ class RoundSession:
 
     @harmless
     def _finish(self, error: BaseException | None) -> None:
+        self.recorder.over(self)
         if self.buffer is not None:
             self.buffer.finish()
         self.recorder.emit([self._record(self.recorder.now(), None if error is None else in_words(error))])

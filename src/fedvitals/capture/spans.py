@@ -84,24 +84,19 @@ class SpanSession:
         other._attributes = dict(self._attributes)
         return other
 
-    def _measured(self) -> str:
-        held, self._held = self._held, None
-        if held is not None and self.recorder.alive:
-            return self.recorder.memory.end(held)
-        if self._measures_memory:
-            self.recorder.memory.passed_over(self.name, self.recorder.now() - self._start_ns)
-        return ""
-
     def _phase(self) -> str:
         """Under which name it is kept."""
         return self.name
 
     def _record(self, error: BaseException | None) -> None:
         recorder, name = self.recorder, self._phase()
-        memory = self._measured()
+        held, self._held = self._held, None
+        memory = recorder.memory.end(held) if held is not None and recorder.alive else ""
         told = as_json(self._attributes, memory) if self._attributes or memory else None
         failed = None if error is None else in_words(error, LONGEST_ERROR)
         end_ns = recorder.now()  # last of all: what comes after lies between two phases, and nothing explains it
+        if held is None and end_ns - self._start_ns >= recorder.memory.long_ns:
+            recorder.memory.lasted(self.name, end_ns - self._start_ns)
         recorder.noted(name, self._start_ns, end_ns, self._where, failed, told)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedvitals.capture.failures import message_of, traceback_of
 from fedvitals.capture.resources import peak_rss_bytes
-from fedvitals.capture.tensors import gradient_statistics
+from fedvitals.capture.tensors import measuring
 from fedvitals.faults.work import LocalWork
 from fedvitals.randomness import torch_seed
 from fedvitals.train.device import NOMINAL
@@ -60,7 +60,7 @@ class LocalTrainer:
         self._spec = spec
         self._seed = seed
         self._sgd = LocalSGD.of(spec, self.model.trainable)
-        self._full_steps = full_steps
+        self._measured_gradient = measuring(self.model.gradient, self.model.flattener.layout, full=full_steps)
         self._draws = draws_random_numbers(module)
         if spec.checkpoint:
             recompute_activations(module, draws=self._draws)
@@ -112,8 +112,7 @@ class LocalTrainer:
                 if still is not None:
                     gradient.mul_(still)
                 if len(losses) in wanted:
-                    stats = gradient_statistics(gradient.unsqueeze(0), model.flattener.layout, full=self._full_steps)
-                    sampled.append(SampledStep(len(losses), (0,), stats))
+                    sampled.append(SampledStep(len(losses), (0,), self._measured_gradient()))
                 moving = gradient if work.zero_grad else gradient.clone()  # what piles up is left as it is
                 self._sgd.step(model.weights, moving, velocity, weights, work.lr)
                 for part in self.frozen_parts(work):

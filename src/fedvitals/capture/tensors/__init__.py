@@ -7,7 +7,7 @@ from torch import Tensor as Row
 
 from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.layout import FlatRow, Flattener, Source
-from fedvitals.capture.tensors.rows import distances, gradient_statistics, norms_of, unchanged
+from fedvitals.capture.tensors.rows import distances, gradient_statistics, measuring, norms_of, unchanged
 from fedvitals.capture.tensors.sketch import Sketcher, angle, unit_sketch_scale
 from fedvitals.capture.tensors.snapshot import Snapshot
 from fedvitals.capture.tensors.sources import taken
@@ -27,6 +27,7 @@ __all__ = [
     "gradient_statistics",
     "joined",
     "kernel",
+    "measuring",
     "norms_of",
     "summarise",
     "taken",
