@@ -17,6 +17,7 @@ from fedvitals.capture.pending import OLDEST_S
 from fedvitals.capture.tensors import (
     FlatRow,
     Flattener,
+    Shelf,
     Sketcher,
     Snapshot,
     Source,
@@ -63,6 +64,7 @@ class Models:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._flatteners: list[tuple[Flattener, Sketcher | None]] = []
+        self._shelf = Shelf()
         self._first: Row | None = None
         self._last: Row | None = None
         self._waiting: list[tuple[Reference, int]] = []  # models and the rounds they begin, not yet summarised
@@ -90,7 +92,8 @@ class Models:
         """Take in the global model at a round's start: its statistics, its drift, and a copy to keep."""
         state = source if isinstance(source, FlatRow) else taken(source)
         flattener, sketcher = self._same_or_new(source, state)
-        row = flattener.row(state)
+        with self._lock:
+            row = self._shelf.row(flattener.row(state))
         reference = Reference(flattener, sketcher, row, version, flattener.fingerprint(row))
         self._wait(reference, round_number)
         if self._recorder.settings.keep_models:

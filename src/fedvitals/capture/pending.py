@@ -11,10 +11,11 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedvitals.capture.batch import Batch
-from fedvitals.capture.tensors import Row, Summary, summarise
+from fedvitals.capture.tensors import Row, Shelf, Summary, summarise
 
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
@@ -39,6 +40,7 @@ class Pending:
         self._lock = threading.Lock()
         self._flushing = threading.Lock()  # one at a time, so that a round's parts arrive in their order
         self._entries: list[Entry] = []
+        self._shelf = Shelf()
         self._bytes = 0
         self._oldest_s = 0.0
 
@@ -46,11 +48,17 @@ class Pending:
         with self._lock:
             if not self._entries:
                 self._oldest_s = time.monotonic()
-            self._entries.append(entry)
+            self._entries.append(self._shelved(entry))
             self._bytes += entry.rows.nbytes
             full = self._bytes >= MOST_BYTES
         if full:
             self.flush()
+
+    def _shelved(self, entry: Entry) -> Entry:
+        if entry.summary is None:
+            return entry._replace(rows=self._shelf.row(entry.rows))
+        values = {one.name: self._shelf.array(getattr(entry.summary, one.name)) for one in fields(entry.summary)}
+        return entry._replace(summary=Summary(**values))
 
     @property
     def size_bytes(self) -> int:

@@ -1,0 +1,65 @@
+"""Memory for what the recorder holds for longer than a moment: rows that wait, what was found out of them, models.
+
+Where these lay among the training's own tensors, it would get other memory round after round: cold, in pieces, and
+sometimes not there yet, at some microseconds a page. Here they lie in few pieces, each used again once nobody holds
+anything in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PIECE_BYTES = 1 << 20
+MOST_PIECES = 24
+_ALIGNED = 64
+_IDLE = 3  # references to a piece in which nothing lies: the list's, the loop's, and that of the question
+
+
+class Shelf:
+    """Who uses it sees to it that one thread at a time does; whoever is done with what lies here just lets go of it."""
+
+    def __init__(self) -> None:
+        self._pieces: list[np.ndarray] = []
+        self._piece: np.ndarray = np.empty(0, np.uint8)
+        self._used = 0
+
+    def row(self, rows: Tensor) -> Tensor:
+        """A copy of the rows here where there is room; else the rows."""
+        if not rows.is_cpu or rows.dtype is not torch.float32 or not rows.numel():
+            return rows
+        room = self._room(rows.nbytes)
+        return rows if room is None else torch.from_numpy(room.view(np.float32)).view(rows.shape).copy_(rows.detach())
+
+    def array(self, values: Any) -> Any:
+        """The same of an array. What is none stays what it is."""
+        room = self._room(values.nbytes) if isinstance(values, np.ndarray) and values.nbytes else None
+        if room is None:
+            return values
+        here = room.view(values.dtype).reshape(values.shape)
+        here[...] = values
+        return here
+
+    def _room(self, size: int) -> np.ndarray | None:
+        if self._used + size > len(self._piece):
+            piece = self._idle() if size <= PIECE_BYTES else None
+            if piece is None:
+                return None
+            self._piece, self._used = piece, 0
+        begin = self._used
+        self._used += -(-size // _ALIGNED) * _ALIGNED
+        return self._piece[begin : begin + size]
+
+    def _idle(self) -> np.ndarray | None:
+        self._piece = np.empty(0, np.uint8)
+        for piece in self._pieces:
+            if sys.getrefcount(piece) == _IDLE:
+                return piece
+        if len(self._pieces) == MOST_PIECES:
+            return None
+        self._pieces.append(np.empty(PIECE_BYTES, np.uint8))
+        return self._pieces[-1]
