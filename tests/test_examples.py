@@ -79,7 +79,7 @@ def test_differences_keep_what_weights_lose(ran: Callable[[str], Ran]) -> None:
     said = [line.split() for line in ran("optimisation").done.stdout.splitlines()]
     accuracy, uploaded = ({words[0]: float(words[place]) for words in said} for place in (2, 3))
     assert accuracy["differences"] > accuracy["uncompressed"] - 0.01
-    assert accuracy["weights"] < accuracy["uncompressed"] - 0.2
+    assert accuracy["weights"] < accuracy["uncompressed"] - 0.05  # with feedback, as tutorial 153 has it
     assert uploaded["uncompressed"] > 40 * uploaded["differences"]
     assert uploaded["weights"] > 5 * uploaded["differences"]
 

@@ -33,6 +33,10 @@ class CodecError(FedvitalsError):
     """An update cannot be encoded, or bytes are not what this codec wrote."""
 
 
+class UndecodableError(CodecError):
+    """An update was encoded, and what arrived of it cannot be decoded."""
+
+
 class TelemetryError(FedvitalsError):
     """Bytes from a client are not telemetry that this version understands."""
 

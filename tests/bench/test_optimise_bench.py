@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from fedvitals.bench.optimise import measuring
 from fedvitals.bench.optimise.cases import CASES, DEEP_PLAIN, LOWER, NO_ROUNDS, PLAIN, jobs
 from fedvitals.bench.optimise.child import Measured, measure
 from fedvitals.bench.optimise.measuring import _goals, _told
@@ -50,3 +55,23 @@ def test_goals_hold_what_was_measured_against_the_plain_job() -> None:
     assert not goals["prune half", "accuracy lost"].met
     assert goals["prune half", "bytes / all bytes"].value == pytest.approx(0.65)
     assert {row.measure for row in _told(PLAIN, [plain])} >= {"time", "bytes up", "memory of training", "accuracy"}
+
+
+def test_the_page_tells_every_case_and_its_goal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables, a bar for each deep model whose parts add up to its process, and the rows for programs."""
+    mb = 1_000_000
+    plain = Measured(2.0, 100, 100, rest_bytes=50 * mb, peak_bytes=150 * mb, accuracy=0.9, imported_bytes=30 * mb)
+    half = replace(plain, peak_bytes=100 * mb, virtual_s=1.5)
+    cases = jobs(quick=False)
+    monkeypatch.setattr(measuring, "measure", lambda job: plain if job in (cases[PLAIN], cases[DEEP_PLAIN]) else half)
+    rows = measuring.run(write=str(tmp_path))
+    page = (tmp_path / "explanation" / "optimise-bench.md").read_text()
+    assert all(f"| {name} |" in page for name in cases)
+    assert "| 24 layers: checkpoint | 2.0 | 50.0, 50% less | 70.0, 42% less | 100.0, 33% less |" in page
+    assert "| 24 layers: checkpoint | memory of the process saved | 0.333 | at least 0.4 | missed |" in page
+    assert "| 24 layers: checkpoint | memory of training saved | 0.500 | at least 0.4 | met |" in page
+    picture = (tmp_path / "explanation" / "optimise-bench.svg").read_text()
+    assert picture.count("at rest: 20 MB") == 4
+    assert picture.count(">150 MB<") == 1
+    assert picture.count(">100 MB<") == 3
+    assert len(json.loads((tmp_path / "explanation" / "optimise-bench.json").read_text())["rows"]) == len(rows)

@@ -90,6 +90,16 @@ def test_the_largest_travel_and_the_others_are_zero() -> None:
     assert each["b"].tolist() == [[0.0, -4.0], [0.0, 0.0]]
 
 
+def test_a_threshold_is_a_size_for_all_or_a_measure_of_each_layer() -> None:
+    """In root mean squares a layer of small values sends its large ones too; one of zeros sends none."""
+    update = {"a": torch.tensor([8.0, 1.0, 1.0, 1.0]), "b": torch.tensor([0.08, 0.01, 0.01, 0.01]), "c": torch.zeros(5)}
+    alike = back("threshold:0.5", update)
+    assert [int(one.count_nonzero()) for one in alike.values()] == [4, 0, 0]
+    each = back("threshold:1.5:layer", update)
+    assert [one.nonzero().flatten().tolist() for one in each.values()] == [[0], [0], []]
+    assert int(back("threshold:1e300", update)["a"].count_nonzero()) == 0
+
+
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 50)), min_size=1, max_size=6), st.integers(0, 200))
 def test_budgets_by_energy_are_spent_and_never_exceed_a_layer(layers: list[tuple[float, int]], budget: int) -> None:
     """All of the budget goes where there is energy, but for what rounding up adds; no layer gets more than it has."""
@@ -124,6 +134,26 @@ def test_random_places_cost_a_seed() -> None:
         places.append(where.tolist())
     assert places[0] != places[1]
     assert size("randomk:0.1", {"w": first}) < 100 * 4 + 20
+
+
+def test_chance_and_signs_can_be_shared_out_by_layer_or_over_all() -> None:
+    """A share of each layer is a value of each at least; of all together, small layers may go without."""
+    torch.manual_seed(3)
+    update = {"large": torch.randn(1000), "small": 1e-6 * torch.randn(8)}
+    for spec, of_each in (("randomk:0.01:layer", True), ("ternary:0.01:layer", True), ("ternary:0.01", False)):
+        counts = [int(one.count_nonzero()) for one in back(spec, update).values()]
+        assert counts == ([10, 1] if of_each else [11, 0])
+    assert sum(int(one.count_nonzero()) for one in back("randomk:0.01:update", update).values()) == 11
+
+
+@pytest.mark.parametrize("spec", ["lowrank:2", "onebit", "lowrank:2 | quantize:8", "topk:0.1 | onebit"])
+def test_bounds_are_near_what_happens(spec: str) -> None:
+    """A bound that nothing could break would say nothing."""
+    torch.manual_seed(4)
+    update = {"w": torch.randn(80, 60), "b": torch.randn(80)}
+    codec = codecs.parse(spec)
+    moved = max(float((one - update[name]).abs().max()) for name, one in back(spec, update).items())
+    assert moved <= codec.error_bound(update) <= 1.3 * moved
 
 
 def test_a_matrix_of_low_rank_comes_back() -> None:
@@ -185,6 +215,10 @@ def test_sparse_ternary_of_a_million_values() -> None:
         ("topk:1.5", "found '1.5'"),
         ("topk:nan", "found 'nan'"),
         ("topk:0.1:rows", "one of update, layer, energy; found 'rows'"),
+        ("topk:0.1:", "found ''"),
+        ("randomk:0.1:energy", "one of layer, update; found 'energy'"),
+        ("ternary:0.1:rows", "one of update, layer, energy; found 'rows'"),
+        ("threshold:2:energy", "'threshold:3:layer'; found '2:energy'"),
         ("ternary:-1", "found '-1'"),
         ("threshold:inf", "least size"),
         ("qsgd:0", "1 to 16384"),
@@ -225,3 +259,13 @@ def test_a_short_message_cannot_claim_much_memory() -> None:
     for spec in ("topk:0.1", "ternary:0.1 | entropy", "randomk:0.1", "lowrank:1"):
         with pytest.raises(CodecError, match="are claimed in a message of"):
             codecs.parse(spec).decode(pack([Layer("a", torch.float32, (2**16, 2**15))], sink.finished()))
+
+
+@pytest.mark.parametrize("spec", ["zstd", "threshold:1", "topk:1e-7 | entropy", "threshold:1 | entropy | zstd"])
+def test_what_a_receiver_would_refuse_is_not_sent(spec: str) -> None:
+    """Next to nothing of a large model: the sender is told to agree on the layers, and then it goes through."""
+    update = {"w": torch.zeros(5000, 4000)}
+    with pytest.raises(CodecError, match=r"80000\d+ bytes in a message of \d+: .*codecs\.agreed"):
+        codecs.parse(spec).encode(update)
+    codec = codecs.agreed(codecs.parse(spec), update)
+    assert torch.equal(codec.decode(codec.encode(update))["w"], update["w"])

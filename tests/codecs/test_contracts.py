@@ -74,12 +74,24 @@ class TestRandomK(_Real):
     codec = codecs.parse("randomk:0.4 | entropy")
 
 
+class TestRandomKOfAll(_Real):
+    codec = codecs.parse("randomk:0.4:update | quantize:5")
+
+
 class TestThreshold(_Real):
     codec = codecs.parse("threshold:0.5 | quantize:2")
 
 
+class TestThresholdOfEachLayer(_Real):
+    codec = codecs.parse("threshold:1.5:layer | entropy")
+
+
 class TestTernary(_Real):
     codec = codecs.parse("ternary:0.25 | entropy")
+
+
+class TestTernaryOfEachLayer(_Real):
+    codec = codecs.parse("ternary:0.25:layer | zstd")
 
 
 class TestGrid(_Real):

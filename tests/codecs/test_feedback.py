@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 
-from fedvitals.codecs import Memory, parse
-from fedvitals.errors import CodecError
+from fedvitals.codecs import Codec, Feedback, Memory, Update, parse
+from fedvitals.errors import CodecError, UndecodableError
 
 
 def updates(count: int, seed: int = 0) -> list[dict[str, Tensor]]:
@@ -113,4 +114,55 @@ def test_a_model_that_changed_begins_anew() -> None:
     memory.encode("a", {"w": torch.randn(50)})
     assert memory.encode("a", {"w": torch.randn(3, 4)}).arrived["w"].shape == (3, 4)
     memory.forget("a")
+    assert memory.residual_norm("a") == 0.0
+
+
+@pytest.mark.parametrize("spec", ["feedback(topk:0.1)", "feedback(topk:0.1, momentum=0.9, bound=2)", "topk:0.1"])
+def test_a_message_that_was_lost_is_as_if_it_had_not_been(spec: str) -> None:
+    """Neither what it said nor what it left out counts; later messages are those of a client that was away."""
+    first, lost, last = updates(3)
+    went, away = Memory(parse(spec)), Memory(parse(spec))
+    for memory in (went, away):
+        memory.encode("a", first)
+    went.take_back("a", went.encode("a", lost))
+    went.take_back("new", went.encode("new", lost))
+    assert went.residual_norm("a") == away.residual_norm("a")
+    assert went.residual_norm("new") == 0.0
+    for client in ("a", "new"):
+        assert went.encode(client, last).data == away.encode(client, last).data
+
+
+def test_layers_that_go_through_as_they_are_do_so_after_a_restart(tmp_path: Path) -> None:
+    """No momentum moves running statistics, before or after."""
+    codec = parse("feedback(topk:0.5, momentum=0.9)")
+    memory = Memory(codec, exact=["b"])
+    memory.encode("a", updates(1)[0])
+    memory.save(tmp_path / "kept")
+    again = Memory.load(tmp_path / "kept", codec, exact=["b"])
+    (last,) = updates(1, seed=4)
+    assert again.encode("a", last).data == memory.encode("a", last).data
+
+
+class _Unreadable:
+    """Writes what nobody can read."""
+
+    config: ClassVar[dict[str, str]] = {"id": "unreadable"}
+    lossless = False
+
+    def encode(self, update: Update) -> bytes:
+        return b"gibberish"
+
+    def decode(self, data: bytes) -> dict[str, Tensor]:
+        raise CodecError(f"damaged update: {data!r}")
+
+    def error_bound(self, update: Update) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("codec", [_Unreadable(), Feedback(_Unreadable())])
+def test_what_cannot_be_decoded_is_told_from_what_cannot_be_encoded(codec: Codec) -> None:
+    """And leaves nothing behind."""
+    memory = Memory(codec)
+    with pytest.raises(UndecodableError, match="what was encoded cannot be decoded: damaged update: b'gibberish'"):
+        memory.encode("a", updates(1)[0])
     assert memory.residual_norm("a") == 0.0

@@ -48,10 +48,10 @@ class Deflate:
     def squeezed(self, data: bytes) -> bytes:
         return zlib.compress(data)
 
-    def restored(self, data: bytes) -> bytes:
+    def restored(self, data: bytes, most: int) -> bytes:
         unzip = zlib.decompressobj()
         try:
-            plain = unzip.decompress(data, 2**20)
+            plain = unzip.decompress(data, most)
         except zlib.error as error:
             raise CodecError(f"not deflated: {error}") from None
         if not unzip.eof:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from small_jobs import recorded, run, small
+from torch import Tensor
 
-from fedvitals.errors import JobError
+from fedvitals.codecs import Update, parse, register
+from fedvitals.codecs.registry import unregister
+from fedvitals.errors import CodecError, JobError
 from fedvitals.settings import Settings
 from fedvitals.train.engine import train
 from fedvitals.train.job import Job
 from fedvitals.train.result import Result
+from fedvitals.vocabulary import Outcome
 
 
 def _trained(folder: Path, codec: str, **more: object) -> Result:
@@ -75,3 +82,73 @@ def test_feedback_gives_the_same_on_every_executor(tmp_path: Path) -> None:
     ]
     assert found[0].weights_sha256 == found[1].weights_sha256
     assert (found[0].bytes_up, found[0].bytes_down) == (found[1].bytes_up, found[1].bytes_down)
+
+
+class Fragile:
+    """Everything as it is, but an update of zeros arrives as gibberish."""
+
+    config: ClassVar[dict[str, str]] = {"id": "fragile"}
+    lossless = True
+
+    def encode(self, update: Update) -> bytes:
+        return parse("identity").encode(update)
+
+    def decode(self, data: bytes) -> dict[str, Tensor]:
+        found = parse("identity").decode(data)
+        if not any(bool(one.any()) for one in found.values()):
+            raise CodecError("damaged update: nothing of it can be read")
+        return found
+
+    def error_bound(self, update: Update) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def fragile() -> Iterator[None]:
+    register("fragile", lambda argument: Fragile())
+    yield
+    unregister("fragile")
+
+
+@pytest.mark.usefixtures("fragile")
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_upload_that_cannot_be_decoded_costs_its_client_alone(mode: str, tmp_path: Path) -> None:
+    """It is recorded as failed, at the decoding and with the reason; the round goes on with the others."""
+    more = {"server.mode": mode, "server.buffer": 5, "server.concurrency": 6, "execute.clock": "virtual"}
+    job = small({**more, "codec.up": "fragile", "train.clients_per_round": 6})
+    result = run(job.replaced({"faults": [{"kind": "zero-update", "clients": [2]}]}), tmp_path)
+    assert result.failed >= 2  # without rounds it may be asked again within a step
+    with recorded(tmp_path) as reader:
+        found = {(one.client, one.stage, one.kind) for one in reader.failures()}
+        messages = {one.message for one in reader.failures()}
+        outcomes = {(one.client, one.outcome) for one in reader.participations(round=0)}
+    assert found == {("2", "decode", "UndecodableError")}
+    assert messages == {"what was encoded cannot be decoded: damaged update: nothing of it can be read"}
+    assert outcomes >= {("2", Outcome.FAILED), *((client, Outcome.USED) for client in "01345")}
+
+
+@pytest.mark.parametrize("codec", ["feedback(topk:0.1)", "feedback(quantize:2)"])
+def test_who_is_always_late_owes_nothing(codec: str, tmp_path: Path) -> None:
+    """Of an update that is not used, no part comes later: as without a codec."""
+    slow = {"kind": "slow-compute", "clients": [0], "strength": 15_000.0}
+    more = {"execute.clock": "virtual", "train.clients_per_round": 6, "train.rounds": 24, "server.deadline_s": 0.5}
+    result = run(small({**more, "codec.up": codec, "faults": [slow]}), tmp_path)
+    assert result.late > 1
+    with recorded(tmp_path) as reader:
+        owed = {(one.client, "residual_norm" in (one.metrics or "")) for one in reader.participations()}
+    assert ("0", False) in owed
+    assert ("0", True) not in owed
+    assert {client for client, owes in owed if owes} == set("12345")
+
+
+def test_updates_that_were_too_stale_leave_no_trace(tmp_path: Path) -> None:
+    """Without rounds: nobody owes anything of an update that was rejected for its age."""
+    slow = {"kind": "slow-compute", "clients": [0], "strength": 15_000.0}
+    more = {"server.mode": "async", "server.buffer": 2, "server.concurrency": 6, "server.staleness_bound": 1}
+    job = small({**more, "execute.clock": "virtual", "train.rounds": 1200, "codec.up": "feedback(topk:0.1)"})
+    run(job.replaced({"faults": [slow], "train.evaluate_every": 600}), tmp_path)
+    with recorded(tmp_path) as reader:
+        mine = [one for one in reader.participations() if one.client == "0"]
+    assert {one.outcome for one in mine} <= {Outcome.REJECTED, Outcome.LATE}
+    assert any(one.outcome == Outcome.REJECTED for one in mine)
+    assert not any("residual_norm" in (one.metrics or "") for one in mine)

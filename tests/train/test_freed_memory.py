@@ -1,11 +1,17 @@
-"""Freed memory goes back to the system where a job asks to save memory."""
+"""Memory that is not needed any more is freed, and goes back to the system where a job asks to save memory."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
+from collections.abc import Mapping
 
 import pytest
+from small_jobs import EXECUTORS, Told, run, small
+from torch import Tensor
+
+from fedvitals.train.hooks import NoHook, RoundUpdates
 
 PROGRAM = """
 import ctypes, sys
@@ -50,3 +56,37 @@ def test_holes_between_blocks_go_back() -> None:
     assert freed > 4  # of small pieces, 6 MB of which were free in the middle of the heap
     kept_held, kept_left, _ = _measured()
     assert kept_left > 0.9 * kept_held
+
+
+class _Watch(NoHook, Told):
+    """Whether the updates that a hook saw are there when their round is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[weakref.ref[Tensor]] = []
+        self.held: list[bool] = []
+
+    def before_aggregate(self, round: int, updates: RoundUpdates) -> RoundUpdates:
+        self.seen.append(weakref.ref(updates.updates))
+        return updates
+
+    def round_done(
+        self,
+        number: int,
+        of: int,
+        loss: float | None,
+        accuracy: float | None,
+        clients: int,
+        failed: int,
+        elapsed_s: float,
+    ) -> None:
+        self.held.append(self.seen[-1]() is not None)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("more", [{}, {"codec.up": "feedback(topk:0.1)"}], ids=["plain", "compressed"])
+def test_a_rounds_updates_end_with_it(executor: str, more: Mapping[str, object]) -> None:
+    """They are as large as the model each, and the next round trains without them."""
+    watch = _Watch()
+    run(small(more, executor=executor), hook=watch, progress=watch)
+    assert watch.held == [False, False]

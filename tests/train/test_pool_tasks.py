@@ -13,6 +13,7 @@ from pool_parts import SIZE, attempt, round_of, updates_of, work_of
 from small_jobs import recorded, run, small
 from torch import Tensor
 
+from fedvitals.errors import TrainingError
 from fedvitals.faults.work import LocalWork
 from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.trained import Failed, Trained
@@ -110,6 +111,7 @@ def test_a_worker_takes_no_more_than_it_may() -> None:
     hungry, modest = found["1000"], found["10"]
     assert isinstance(hungry, Failed)
     assert "MemoryError" in hungry.kind
+    assert hungry.message.startswith("execute.worker_mb = 200 is all")
     assert isinstance(modest, Trained)
     assert int(modest.samples[0]) == 2
 
@@ -126,3 +128,13 @@ def test_a_client_that_takes_too_much_memory_fails_in_its_job(tmp_path: Path) ->
     assert {one.client for one in failures} == {"2"}
     assert all("memory" in one.message for one in failures)
     assert others == {Outcome.USED}
+
+
+def test_a_bound_that_does_not_hold_the_model_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    """Every client fails with the setting in its message, and no worker dies with a traceback of its own."""
+    job = small({"model.hidden": [3000, 3000], "execute.worker_mb": 4}, executor="processes")
+    with pytest.raises(
+        TrainingError, match=r"all 4 clients failed; .*execute\.worker_mb = 4 is all that its worker may"
+    ):
+        run(job)
+    assert "Traceback" not in capfd.readouterr().err

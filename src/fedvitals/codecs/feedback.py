@@ -6,9 +6,9 @@
     memory.save("residuals.safetensors")        # and Memory.load(path) after a restart
 
 (F. Seide et al., 1-Bit Stochastic Gradient Descent, 2014; S. Karimireddy et al., Error Feedback Fixes SignSGD, 2019.)
-Clients that are away keep theirs. `decay` below 1 lets old remains fade, `bound` holds their norm to so many times the
-update's. With `momentum` they are corrected for it and it is cleared where values were sent (Y. Lin et al., Deep
-Gradient Compression, 2018).
+Clients that are away keep theirs, and one whose message was lost takes it back (`Memory.take_back`). `decay` below 1
+lets old remains fade, `bound` holds their norm to so many times the update's. With `momentum` they are corrected for it
+and it is cleared where values were sent (Y. Lin et al., Deep Gradient Compression, 2018).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from fedvitals.codecs.protocol import Codec, Update
-from fedvitals.errors import CodecError
+from fedvitals.errors import CodecError, UndecodableError
 
 MOST_FILE_BYTES = 64 * 2**30
 
@@ -68,19 +68,20 @@ class Feedback:
         return self.inner.error_bound(update)
 
 
-class Sent(NamedTuple):
-    """A message and what it says."""
-
-    data: bytes
-    arrived: dict[str, Tensor]
-
-
 @dataclass(slots=True)
-class _Remains:
+class Remains:
     """What one client keeps: values that were not sent, and its momentum where there is any."""
 
     left: dict[str, Tensor] = field(default_factory=dict)
     speed: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Sent(NamedTuple):
+    """A message and what it says; and what its client kept before it, for the case that it is lost."""
+
+    data: bytes
+    arrived: dict[str, Tensor]
+    before: Remains | None = None
 
 
 class Memory:
@@ -91,24 +92,33 @@ class Memory:
     def __init__(self, codec: Codec, exact: Collection[str] = ()) -> None:
         self.codec = codec
         self._exact = frozenset(exact)
-        self._remains: dict[str, _Remains] = {}
+        self._remains: dict[str, Remains] = {}
 
     def encode(self, client: str, update: Update, codec: Codec | None = None) -> Sent:
         """One message of a client, perhaps by a variant of the codec. CodecError leaves its memory as it was."""
         codec = codec or self.codec
         if not isinstance(codec, Feedback):
             data = codec.encode(update)
-            return Sent(data, codec.decode(data))
-        before = self._remains.get(client, _Remains())
+            return Sent(data, _decoded(codec, data))
+        known = self._remains.get(client)
+        before = known or Remains()
         coded = {name: one for name, one in update.items() if one.is_floating_point() and name not in self._exact}
         speed = _pushed(before.speed, coded, codec.momentum) if codec.momentum else {}
         owed = {**update, **_owed(coded, before.left, speed, codec.decay)}
         data = codec.encode(owed)
-        arrived = codec.decode(data)
+        arrived = _decoded(codec, data)
         left = {name: owed[name] - arrived[name] for name in coded}
         speed = {name: torch.where(arrived[name] != 0, 0.0, one) for name, one in speed.items()}
-        self._remains[client] = _Remains(_bounded(left, update, codec.bound), speed)
-        return Sent(data, arrived)
+        self._remains[client] = Remains(_bounded(left, update, codec.bound), speed)
+        return Sent(data, arrived, known)
+
+    def take_back(self, client: str, sent: Sent) -> None:
+        """A client's last message was lost, or came too late: of that update nothing counts, as if it had not been
+        made. Else its largest values would be gone and the rest would still be owed."""
+        if sent.before is None:
+            self._remains.pop(client, None)
+        else:
+            self._remains[client] = sent.before
 
     def residual_norm(self, client: str) -> float:
         """The length of what is still owed; 0 for a client that owes nothing."""
@@ -136,21 +146,28 @@ class Memory:
         os.replace(new, path)
 
     @staticmethod
-    def load(path: str | Path, codec: Codec) -> Memory:
+    def load(path: str | Path, codec: Codec, exact: Collection[str] = ()) -> Memory:
         """What was saved; CodecError where it was kept for another codec, or cannot be read."""
         said, tensors = _read(Path(path))
         if said.get("codec") != json.dumps(codec.config):
             raise CodecError(f"{path} was kept for the codec {said.get('codec')}, not for {json.dumps(codec.config)}")
-        memory = Memory(codec)
+        memory = Memory(codec, exact)
         try:
             clients = [str(client) for client in json.loads(said["clients"])]
             for key, tensor in tensors.items():
                 number, kind, name = key.split(".", 2)
-                remains = memory._remains.setdefault(clients[int(number)], _Remains())
+                remains = memory._remains.setdefault(clients[int(number)], Remains())
                 {"left": remains.left, "speed": remains.speed}[kind][name] = tensor
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise CodecError(f"{path} holds no memory of a codec: {error!r}") from None
         return memory
+
+
+def _decoded(codec: Codec, data: bytes) -> dict[str, Tensor]:
+    try:
+        return codec.decode(data)
+    except CodecError as error:
+        raise UndecodableError(f"what was encoded cannot be decoded: {error}") from error
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

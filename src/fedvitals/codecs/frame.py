@@ -90,9 +90,14 @@ def unpack(data: bytes) -> tuple[list[Layer], memoryview]:
     header = source.raw(header_bytes)
     layers = _parsed(_inflated(header) if deflated else header)
     claimed = sum(layer.nbytes for layer in layers)
-    if claimed > FREE_BYTES + MOST_EXPANSION * len(data):
+    if claimed > most_claimed(len(data)):
         raise CodecError(f"damaged update: values of {claimed} bytes are claimed in a message of {len(data)} bytes")
     return layers, source.rest()
+
+
+def most_claimed(message_bytes: int) -> int:
+    """Bytes of values that a message may claim from a receiver who does not know what to expect."""
+    return FREE_BYTES + MOST_EXPANSION * message_bytes
 
 
 def pack_known(layers: Sequence[Layer], body: bytes) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedvitals.codecs.frame import Layer, pack, pack_known, unpack, unpack_known
+from fedvitals.codecs.frame import FREE_BYTES, Layer, most_claimed, pack, pack_known, unpack, unpack_known
 from fedvitals.codecs.numbers import Floats, floats_of, raw_bytes, shaped, tensor_of, width
 from fedvitals.codecs.protocol import Update, require_finite
 from fedvitals.codecs.roundings.exact import Exact
@@ -27,6 +27,7 @@ WORDS = {
     "squeezing": "squeeze bytes",
 }
 _ARITHMETIC = 8.0  # roundings of a value's own format on its way, at most
+_LONGEST = 8  # times its values' bytes that a message may take before it is squeezed
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,16 @@ class Pipeline:
         self._write(sink, [layer for layer in layers if self._reckoned(layer)], update)
         data = self._framed(layers, sink.finished())
         squeezing = self._part("squeezing")
-        return squeezing.squeezed(data) if squeezing is not None else data
+        if squeezing is None:
+            return data
+        squeezed: bytes = squeezing.squeezed(data)
+        if not self.known:
+            _refuse_unreadable(len(data), squeezed)
+        return squeezed
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
         squeezing = self._part("squeezing")
-        layers, body = self._unframed(squeezing.restored(data) if squeezing is not None else data)
+        layers, body = self._unframed(data if squeezing is None else squeezing.restored(data, self._most(len(data))))
         source = self._packing.source(body)
         found: dict[str, Tensor] = {}
         for layer in layers:
@@ -112,13 +118,20 @@ class Pipeline:
 
     def _framed(self, layers: Sequence[Layer], body: bytes) -> bytes:
         if not self.known:
-            return pack(layers, body)
+            data = pack(layers, body)
+            _refuse_unreadable(sum(layer.nbytes for layer in layers), data)
+            return data
         if tuple(layers) != self.known:
             raise CodecError(f"the update has other layers than the {len(self.known)} that were agreed on")
         return pack_known(layers, body)
 
     def _unframed(self, data: bytes) -> tuple[Sequence[Layer], memoryview]:
         return (self.known, unpack_known(self.known, data)) if self.known else unpack(data)
+
+    def _most(self, message_bytes: int) -> int:
+        """Bytes that a squeezed message may come to: by its length, or by what both ends know of it."""
+        known = sum(layer.nbytes for layer in self.known)
+        return max(most_claimed(message_bytes), FREE_BYTES + _LONGEST * known)
 
     def _write(self, sink: Sink, layers: Sequence[Layer], update: Update) -> None:
         kept = self._reduction.reduce(layers, [floats_of(layer.name, update[layer.name]) for layer in layers])
@@ -168,6 +181,15 @@ def _refuse_twice(slot: str, stage: Stage, filled: dict[str, Stage]) -> None:
         before = filled[later[0]]
         order = ", ".join(WORDS[one] for one in SLOTS)
         raise CodecError(f"codec {stage.text!r} cannot come after {before.text!r}: the order is {order}")
+
+
+def _refuse_unreadable(claimed: int, message: bytes) -> None:
+    """A few bytes that stand for very much, as of a large model of which next to nothing travels."""
+    if claimed > most_claimed(len(message)):
+        raise CodecError(
+            f"an update of {claimed} bytes in a message of {len(message)}: a receiver refuses that who does not know "
+            "the layers; let both ends agree on them with codecs.agreed(codec, update)"
+        )
 
 
 def _own_rounding(layer: Layer, array: Floats, off: float) -> float:

@@ -15,8 +15,8 @@ from fedvitals.codecs.pipeline import Pipeline, layers_of
 from fedvitals.codecs.protocol import Codec, Update
 from fedvitals.codecs.reductions.lowrank import low_rank
 from fedvitals.codecs.reductions.randomk import random_k
-from fedvitals.codecs.reductions.scattered import parsed_share
-from fedvitals.codecs.reductions.topk import TopK, threshold, top_k
+from fedvitals.codecs.reductions.scattered import parsed_across
+from fedvitals.codecs.reductions.topk import ACROSS, TopK, threshold, top_k
 from fedvitals.codecs.roundings import grid, qsgd, uniform
 from fedvitals.codecs.roundings.halved import FORMATS, Halved
 from fedvitals.codecs.roundings.onebit import OneBit
@@ -197,7 +197,7 @@ def _plain(id: str, parts: Callable[[], Parts]) -> None:
 
 
 def _ternary(argument: str | None) -> Parts:
-    return {"reduction": TopK(parsed_share("ternary", argument or "")), "rounding": Signs()}
+    return {"reduction": TopK(*parsed_across("ternary", argument, ACROSS)), "rounding": Signs()}
 
 
 for _format in FORMATS:

@@ -71,8 +71,8 @@ class Squeezing(Protocol):
 
     def squeezed(self, data: bytes) -> bytes: ...
 
-    def restored(self, data: bytes) -> bytes:
-        """CodecError for bytes that `squeezed` cannot have written, or that would take very much memory."""
+    def restored(self, data: bytes, most: int) -> bytes:
+        """CodecError for bytes that `squeezed` cannot have written, or that would be more than `most`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from fedvitals.codecs.frame import FREE_BYTES, MOST_EXPANSION
 from fedvitals.errors import CodecError, MissingExtraError
 
 MOST_LEVEL = 19
@@ -28,9 +27,8 @@ class Zstd:
         found: bytes = _zstandard().ZstdCompressor(level=self.level, write_checksum=False).compress(data)
         return found
 
-    def restored(self, data: bytes) -> bytes:
+    def restored(self, data: bytes, most: int) -> bytes:
         zstandard = _zstandard()
-        most = FREE_BYTES + MOST_EXPANSION * len(data)
         try:
             claimed = zstandard.frame_content_size(data)
             if not 0 <= claimed <= most:

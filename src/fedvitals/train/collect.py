@@ -26,6 +26,7 @@ from fedvitals.train.reports import durations_s, nothing_came, reports
 from fedvitals.train.selections import Report
 from fedvitals.train.times import RoundTimes
 from fedvitals.train.trained import Failed, Trained, joined, part
+from fedvitals.train.uplink import stage_of
 from fedvitals.vocabulary import Outcome
 
 if TYPE_CHECKING:
@@ -252,6 +253,7 @@ class Collector:
             if reckoned.broke is not None:
                 work = arrival.trained.works[row]
                 broken.add(work.name)
+                self._training.server.uplink.lost(work.name)
                 self._break_off(work, reckoned, reckoned.broke, arrival.down[row])
         return arrival.parted(broken)[0]
 
@@ -290,6 +292,7 @@ class Collector:
         """Late clients finish what they do, and nobody asks them for anything else before."""
         for work, reckoned in zip(arrival.trained.works, arrival.reckoned, strict=True):
             self._training.attendance.busy(work.client, self._times.end_ns(reckoned))
+            self._training.server.uplink.lost(work.name)
         self._record(arrival, {"outcome": Outcome.LATE.value, "applied_version": None, "staleness": None})
 
     def _without_refused(self, trained: Trained, refused: Mapping[int, CodecError]) -> Trained:
@@ -297,7 +300,7 @@ class Collector:
         for place, error in refused.items():
             kind, message, text = type(error).__name__, message_of(error), traceback_of(error)
             times = trained.start_ns[place], trained.end_ns[place]
-            self._fail(Failed(trained.works[place], "encode", kind, message, text, *times))
+            self._fail(Failed(trained.works[place], stage_of(error), kind, message, text, *times))
         return part(trained, [place for place in range(len(trained.works)) if place not in refused])
 
     def _record(self, arrival: Arrival, judged: Mapping[str, Any]) -> None:

@@ -183,28 +183,43 @@ class Training:
         target, done = Target(job.train.stop_at), False
         for number in range(total):
             with run.round(number, model=self.model.as_source()) as rnd:
-                present = self.present(rnd, number)
-                with rnd.phase("select", **({"available": len(present)} if self.network.imitated else {})):
-                    chosen = selection.choose(number, present, job.asked)
-                    works = self.plan(chosen, attempts, number, run)
-                    attempts.update(chosen)
-                    self.take_time(self.network.server.select_s(len(chosen)))
-                collector = Collector(self, rnd, run.origin_ns)
-                updates = collector.collect(works)
-                for client, report in sorted(collector.reports.items()):
-                    selection.heard(client, report)
-                counts.update(trained=len(updates.clients), failed=collector.failed, late=len(collector.late))
-                self.aggregate(rnd, number, hook, updates, collector.integers)
+                works = self._selected(rnd, number, selection, attempts, run)
+                came = self._stepped(rnd, works, selection, hook, run.origin_ns)
+                counts.update(came)
                 if (number + 1) % job.train.evaluate_every == 0 or number + 1 == total:
                     loss, accuracy = self.evaluate(rnd, number)
                     done = target.held(accuracy)
             counts["rounds"] += 1
             took_s = time.perf_counter() - began
             with run.span("fl.progress"):  # a terminal that is slow holds up the training
-                progress.round_done(number + 1, total, loss, accuracy, len(updates.clients), collector.failed, took_s)
+                progress.round_done(number + 1, total, loss, accuracy, came["trained"], came["failed"], took_s)
             if done:
                 break
         return self.result(run, loss, accuracy, counts, time.perf_counter() - began)
+
+    def _selected(
+        self, rnd: RoundSession | NoRound, number: int, selection: Selection, attempts: Counter[int], run: Run | NoRun
+    ) -> list[LocalWork]:
+        """What this round's clients will do."""
+        present = self.present(rnd, number)
+        with rnd.phase("select", **({"available": len(present)} if self.network.imitated else {})):
+            chosen = selection.choose(number, present, self.job.asked)
+            works = self.plan(chosen, attempts, number, run)
+            attempts.update(chosen)
+            self.take_time(self.network.server.select_s(len(chosen)))
+        return works
+
+    def _stepped(
+        self, rnd: RoundSession | NoRound, works: list[LocalWork], selection: Selection, hook: RoundHook, origin_ns: int
+    ) -> Counter[str]:
+        """Train these clients, and move the model by what comes; how many did. Their updates, each as large as the
+        model, end with this call: kept until the next round has its own, they would be there while that trains."""
+        collector = Collector(self, rnd, origin_ns)
+        updates = collector.collect(works)
+        for client, report in sorted(collector.reports.items()):
+            selection.heard(client, report)
+        self.aggregate(rnd, works[0].round, hook, updates, collector.integers)
+        return Counter(trained=len(updates.clients), failed=collector.failed, late=len(collector.late))
 
     def present(self, rnd: RoundSession | NoRound, number: int) -> list[int]:
         """Who can be asked. Where nobody can, the round waits for somebody to come."""
@@ -248,7 +263,7 @@ class Training:
 
     def _struck(self, work: LocalWork) -> LocalWork:
         """The plan after faults had their say. A slow link is waited for by what the codec makes of an update."""
-        planned = self.injector.plan(work, partial(_rows_of, self.federation, work.client))
+        planned = self.injector.plan(work, partial(self.federation.rows_of, work.client))
         if planned.link_factor <= 1.0 or isinstance(self.clock, VirtualClock):
             return planned
         return replace(planned, message_bytes=self.server.uplink.expected(work.name))
@@ -265,7 +280,7 @@ class Training:
             delay = self.injector.aggregation_delay_s(number)
             if delay > 0:
                 self.clock.sleep(delay)
-            kept = _checked(number, hook.before_aggregate(number, updates), updates)
+            kept = updates.checked(number, hook.before_aggregate(number, updates))
             rejected = set(updates.clients).difference(kept.clients)
             if rejected:
                 rnd.rejected(sorted(rejected))
@@ -318,28 +333,9 @@ class Training:
         )
 
 
-def _checked(number: int, kept: object, offered: RoundUpdates) -> RoundUpdates:
-    """What a hook gave back, if it can be aggregated."""
-    if not isinstance(kept, RoundUpdates):
-        raise TrainingError(f"round {number}: the hook gave back {type(kept).__name__}; right is a RoundUpdates")
-    if not kept.clients:
-        raise TrainingError(f"round {number}: the hook left none of {len(offered.clients)} updates to aggregate")
-    if kept.updates.shape[1] != offered.updates.shape[1]:
-        raise TrainingError(
-            f"round {number}: the hook gave back updates of {kept.updates.shape[1]} values; the model has "
-            f"{offered.updates.shape[1]}"
-        )
-    return kept
-
-
 def _refuse_impossible_faults(job: Job, federation: Federation) -> None:
     """A data fault that these rows cannot have is refused here, and not in the middle of the run."""
     for spec in job.faults:
         fault = make_fault(spec)
         if isinstance(fault, DataFault):
             fault.spoilt(federation.x[:1], federation.y[:1], Owner(job.seed, "", federation.classes))
-
-
-def _rows_of(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    rows = federation.train_rows[client]
-    return federation.x[rows], federation.y[rows]

@@ -25,3 +25,8 @@ class Federation:
     @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.x.shape[1:])
+
+    def rows_of(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features and classes of a client's own rows."""
+        rows = self.train_rows[client]
+        return self.x[rows], self.y[rows]

@@ -31,6 +31,19 @@ class RoundUpdates:
                 f"{list(self.updates.shape)} and weights {list(self.weights.shape)}"
             )
 
+    def checked(self, number: int, kept: object) -> RoundUpdates:
+        """What a hook gave back for these in round `number`, if it can be aggregated."""
+        if not isinstance(kept, RoundUpdates):
+            raise TrainingError(f"round {number}: the hook gave back {type(kept).__name__}; right is a RoundUpdates")
+        if not kept.clients:
+            raise TrainingError(f"round {number}: the hook left none of {len(self.clients)} updates to aggregate")
+        if kept.updates.shape[1] != self.updates.shape[1]:
+            raise TrainingError(
+                f"round {number}: the hook gave back updates of {kept.updates.shape[1]} values; the model has "
+                f"{self.updates.shape[1]}"
+            )
+        return kept
+
     def without(self, clients: Collection[str]) -> RoundUpdates:
         """The same without these clients; names that are not here are none's loss."""
         kept = [row for row, client in enumerate(self.clients) if client not in clients]

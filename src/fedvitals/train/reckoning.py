@@ -77,14 +77,14 @@ class Reckoner:
         return self.until_trained_s(work, model_bytes) + self.network.upload(work, model_bytes).seconds
 
     def failed(self, work: LocalWork, stage: str, down_bytes: int) -> Reckoned:
-        """A client that raised: where training failed it had the model, where encoding failed it had trained as well.
+        """A client that raised: where training failed it had the model, where its message failed it had trained too.
 
         Without a network such clients have always taken no time.
         """
         if not self.network.imitated:
             return Reckoned({})
         download = self.network.download(work, down_bytes)
-        phases = {"download": download.seconds} | (self._planned(work) if stage == "encode" else {})
+        phases = {"download": download.seconds} | (self._planned(work) if stage in ("encode", "decode") else {})
         return Reckoned(phases, _retries(download))
 
     def _planned(self, work: LocalWork) -> dict[str, float]:

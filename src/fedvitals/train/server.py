@@ -55,6 +55,7 @@ class Server:
     def aggregate(self, updates: RoundUpdates, integers: Sequence[Mapping[str, Tensor]]) -> None:
         """One step of the global model."""
         self._state_before = self._state
+        self.uplink.used(updates.clients)
         step = self._step(updates)
         self._count(integers)
         self.model.weights.add_(self.downlink.step(step))

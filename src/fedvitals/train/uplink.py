@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedvitals.codecs import Codec, Memory, agreed, plain_bytes, with_share
-from fedvitals.errors import CodecError
+from fedvitals.codecs import Codec, Memory, Sent, agreed, plain_bytes, with_share
+from fedvitals.errors import CodecError, UndecodableError
 from fedvitals.train.adaptive import Adaptive
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.pruning import live_codec, live_layers, live_values
@@ -24,6 +24,11 @@ class Received:
     refused: dict[int, CodecError] = field(default_factory=dict)
 
 
+def stage_of(error: CodecError) -> str:
+    """Where a message failed: at its client, or here."""
+    return "decode" if isinstance(error, UndecodableError) else "encode"
+
+
 class Uplink:
     """One message a client a round."""
 
@@ -33,6 +38,7 @@ class Uplink:
         self._memory = Memory(agreed(codec, model.whole(), model.statistics), model.statistics)
         self._adaptive = adaptive
         self._last: dict[str, int] = {}  # bytes of each client's last message
+        self._on_the_way: dict[str, Sent] = {}  # messages of which it is not known yet whether they are used
         self._first = 0  # bytes that a first message is expected to take, once anybody asked
         self._shares: dict[str, float] = {}  # of each client's last message, where they are chosen
         self._live: Tensor | None = None  # values of the model that were not cut
@@ -61,9 +67,21 @@ class Uplink:
             rows.append(self._model.from_named(sent.arrived))
             found.sizes.append(len(sent.data))
             self._last[client] = len(sent.data)
+            self._on_the_way[client] = Sent(b"", {}, sent.before)
         found.updates = torch.stack(rows) if rows else found.updates
         self.bytes += sum(found.sizes)
         return found
+
+    def lost(self, client: str) -> None:
+        """A client's message broke off, or came too late: its memory is as it was before that."""
+        sent = self._on_the_way.pop(client, None)
+        if sent is not None:
+            self._memory.take_back(client, sent)
+
+    def used(self, clients: Sequence[str]) -> None:
+        """These messages are in the model."""
+        for client in clients:
+            self._on_the_way.pop(client, None)
 
     def prune(self, live: Tensor) -> None:
         """From now on only these values travel, bool [size]: clients know them by what arrives as 0."""

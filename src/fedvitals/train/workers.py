@@ -132,11 +132,31 @@ def _answer(connection: Connection, attempt: Attempt, shared: Shared, limits: Li
     while True:
         try:
             task: Task = pickle.loads(connection.recv_bytes())  # noqa: S301  # from the engine
-            received = shared.weights[task.model].clone()
-            results = _written(attempt(task.works, received, task.integers, task.row), shared.updates, task.row)
-            connection.send_bytes(_packed(results))
+            connection.send_bytes(_packed(_done(task, attempt, shared, limits)))
         except (EOFError, OSError):
             return  # the engine is gone, or has had enough
+
+
+def _done(task: Task, attempt: Attempt, shared: Shared, limits: Limits) -> list[Trained | Failed]:
+    """What comes of a task. Where memory is bounded, a worker without room for the model itself lives on as well."""
+    began_ns = time.perf_counter_ns()
+    try:
+        received = shared.weights[task.model].clone()
+        results = _written(attempt(task.works, received, task.integers, task.row), shared.updates, task.row)
+    except (RuntimeError, MemoryError) as error:
+        if not limits.memory_mb:
+            raise
+        said = type(error).__name__, str(error), None, began_ns, time.perf_counter_ns()
+        results = [Failed(work, "train", *said) for work in task.works]
+    return [_of_bound(one, limits) if isinstance(one, Failed) else one for one in results]
+
+
+def _of_bound(failed: Failed, limits: Limits) -> Failed:
+    """A client that the bound on memory has cost says so."""
+    if not limits.memory_mb or not ("MemoryError" in failed.kind or "allocate memory" in failed.message):
+        return failed
+    bound = f"execute.worker_mb = {limits.memory_mb} is all that its worker may take beyond what it begins with"
+    return replace(failed, message=f"{bound}: {failed.message}")
 
 
 def _bound_memory(memory_mb: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from fedvitals.bench.optimise.cases import DEEP_PLAIN, LOWER, NO_ROUNDS, PLAIN, SAME, SITES, jobs
 from fedvitals.bench.optimise.child import Measured, measure
@@ -16,6 +17,17 @@ from fedvitals.bench.table import Row, spread
 
 MB = 1e6
 MOST_LOST = 0.005  # of accuracy, with half of the weights cut
+
+
+def run(quick: bool = False, write: str | None = None) -> list[Row]:
+    """`write` names the folder of documentation whose page and picture are made anew."""
+    rows = measured(quick)
+    if write is not None:
+        from fedvitals.bench.optimise.page import write as write_page
+
+        for path in write_page(Path(write), rows):
+            print(f"written: {path}", file=sys.stderr)
+    return rows
 
 
 def measured(quick: bool = False) -> list[Row]:

@@ -50,15 +50,16 @@ class LowRank(Whole):
         return found
 
     def bound(self, layer: Layer, array: Floats, kept: Kept, rounded: float) -> float:
-        """What the projection leaves out is no longer than the layer; and each product of factors is rounded off."""
+        """The most that the factors leave out; and what their own rounding, and that of sums of them, adds to it."""
         rows, columns = _sides(layer)
         if not self._pays(rows, columns):
             return rounded
-        left, right = self._parted(np.abs(kept.values.astype(np.float64)), rows)
-        largest_left, largest_right = float(left.max()) + rounded, float(right.max()) + rounded
-        largest = float(np.abs(array).max(initial=0.0))
-        length = largest * math.sqrt(layer.values)
-        return 1.001 * length + 2.0 * self.rank * rounded * (largest_left + largest_right)
+        left, right = self._parted(kept.values.astype(np.float64), rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            left_out = float(np.abs(array.reshape(rows, columns) - left @ right.T).max())
+        largest_left, largest_right = (float(np.abs(one).max()) + rounded for one in (left, right))
+        sums = 4.0 * self.rank**2 * float(np.finfo(kept.values.dtype).eps) * largest_left * largest_right
+        return 1.001 * left_out + 2.0 * self.rank * rounded * (largest_left + largest_right) + sums
 
     def _pays(self, rows: int, columns: int) -> bool:
         return self.rank * (rows + columns) < rows * columns

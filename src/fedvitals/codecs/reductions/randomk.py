@@ -1,5 +1,6 @@
-"""`randomk:SHARE`: a share of each layer's values, chosen by chance. The places follow from a seed, so they cost four
-bytes together. Values are not scaled up for those that are left out: `feedback(...)` sends these later instead.
+"""`randomk:SHARE`: a share of each layer's values, chosen by chance; or of all layers' together, `randomk:0.01:update`.
+The places follow from a seed, so they cost four bytes together. Values are not scaled up for those that are left out:
+`feedback(...)` sends these later instead.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 
 from fedvitals.codecs.frame import Layer
 from fedvitals.codecs.numbers import Floats
-from fedvitals.codecs.reductions.scattered import Scattered, kept_of, parsed_share
+from fedvitals.codecs.reductions.scattered import Scattered, kept_of, parsed_across, split_by
 from fedvitals.codecs.stages import Kept
 from fedvitals.codecs.streams import Positions, Sink, Source
 
+ACROSS = ("layer", "update")
 _SEED = struct.Struct("<I")
 
 
@@ -25,6 +27,7 @@ class RandomK(Scattered):
     """As likely one value as another."""
 
     share: float
+    across: str = "layer"
 
     def reduce(self, layers: Sequence[Layer], arrays: Sequence[Floats]) -> list[Kept]:
         seed = 0
@@ -46,12 +49,15 @@ class RandomK(Scattered):
     def _places(self, seed: int, values: Sequence[int]) -> list[Positions]:
         """Where the smallest of so many random words are, by a generator whose bits never change."""
         generator = np.random.Philox(key=seed)
+        if self.across == "update":
+            total = sum(values)
+            return split_by(_least(np.asarray(generator.random_raw(total)), kept_of(total, self.share)), values)
         return [_least(np.asarray(generator.random_raw(count)), kept_of(count, self.share)) for count in values]
 
 
 def random_k(argument: str | None) -> RandomK:
     """From the text after `randomk:`."""
-    return RandomK(parsed_share("randomk", argument or ""))
+    return RandomK(*parsed_across("randomk", argument, ACROSS))
 
 
 def _least(words: np.ndarray, count: int) -> Positions:

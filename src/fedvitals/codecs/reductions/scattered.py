@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,6 +38,23 @@ class Scattered:
 def kept_of(values: int, share: float) -> int:
     """How many a share of so many values is: at least one, where there is any."""
     return min(values, max(1, math.ceil(round(share * values, 6))))
+
+
+def split_by(places: Positions, values: Sequence[int]) -> list[Positions]:
+    """Places in an update as places in each of its layers, which have so many values."""
+    if not values:
+        return []
+    ends = np.cumsum(values)
+    parts = np.split(places, np.searchsorted(places, ends[:-1]))
+    return [part - (end - count) for part, end, count in zip(parts, ends.tolist(), values, strict=True)]
+
+
+def parsed_across(id: str, argument: str | None, across: Sequence[str]) -> tuple[float, str]:
+    """From `share` or `share:across`; without it the first of these."""
+    share, colon, way = (argument or "").partition(":")
+    if colon and way not in across:
+        raise CodecError(f"{id}:{argument}: a share is taken across one of {', '.join(across)}; found {way!r}")
+    return parsed_share(id, share), way or across[0]
 
 
 def parsed_share(id: str, text: str) -> float:

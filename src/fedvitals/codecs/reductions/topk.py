@@ -2,6 +2,7 @@
 
 The largest are chosen among all layers, `topk:0.01`; or the same share of each, `topk:0.01:layer`; or of each by its
 part of the update's energy, `topk:0.01:energy`. At least one value of an update travels, however small the share.
+A threshold is a size for all layers, `threshold:1e-3`, or in root mean squares of each, `threshold:3:layer`.
 (A. Aji and K. Heafield, Sparse Communication for Distributed Gradient Descent, 2017; S. Stich et al., Sparsified SGD
 with Memory, 2018.) What is left out is lost unless `feedback(...)` keeps it for the next time.
 """
@@ -16,7 +17,7 @@ import numpy as np
 
 from fedvitals.codecs.frame import Layer
 from fedvitals.codecs.numbers import Floats
-from fedvitals.codecs.reductions.scattered import Scattered, kept_of, parsed_share
+from fedvitals.codecs.reductions.scattered import Scattered, kept_of, parsed_across, split_by
 from fedvitals.codecs.roundings.scales import norm_of
 from fedvitals.codecs.stages import Kept
 from fedvitals.codecs.streams import Positions, Sink, Source
@@ -70,9 +71,17 @@ class Threshold(_Chosen):
     """Whatever is at least so large, which may be nothing."""
 
     least: float
+    across: str = "update"
 
     def places(self, arrays: Sequence[Floats]) -> list[Positions]:
-        return [np.flatnonzero(np.abs(array) >= self.least) for array in arrays]
+        return [self._large(np.abs(array)) for array in arrays]
+
+    def _large(self, sizes: Floats) -> Positions:
+        with np.errstate(over="ignore"):  # beyond all that single precision holds: then nothing is large
+            if self.across == "update":
+                return np.flatnonzero(sizes >= self.least)
+            usual = norm_of(sizes) / math.sqrt(max(len(sizes), 1))
+            return np.flatnonzero((sizes >= self.least * usual) & (sizes > 0))  # nor anything in a layer of zeros
 
 
 def by_energy(energies: Sequence[float], values: Sequence[int], budget: int) -> list[int]:
@@ -99,23 +108,22 @@ def by_energy(energies: Sequence[float], values: Sequence[int], budget: int) -> 
 
 def top_k(argument: str | None) -> TopK:
     """From the text after `topk:`."""
-    share, _, across = (argument or "").partition(":")
-    if across and across not in ACROSS:
-        raise CodecError(f"topk:{argument}: a share is taken across one of {', '.join(ACROSS)}; found {across!r}")
-    return TopK(parsed_share("topk", share), across or "update")
+    return TopK(*parsed_across("topk", argument, ACROSS))
 
 
 def threshold(argument: str | None) -> Threshold:
     """From the text after `threshold:`."""
+    size, colon, across = (argument or "").partition(":")
     try:
-        least = float(argument or "")
+        least = float(size)
     except ValueError:
         least = math.nan
-    if not (math.isfinite(least) and least >= 0.0):
+    if not (math.isfinite(least) and least >= 0.0) or (colon and across not in ("update", "layer")):
         raise CodecError(
-            f"codec 'threshold' takes the least size that travels, as in 'threshold:1e-3'; found {argument!r}"
+            f"codec 'threshold' takes the least size that travels, as in 'threshold:1e-3', or in a layer's root mean "
+            f"squares, as in 'threshold:3:layer'; found {argument!r}"
         )
-    return Threshold(least)
+    return Threshold(least, across or "update")
 
 
 def _largest(sizes: Floats, count: int) -> Positions:
@@ -135,6 +143,4 @@ def _largest_of_all(sizes: Sequence[Floats], share: float) -> list[Positions]:
         return []
     whole = np.concatenate(sizes)
     found = _largest(whole, kept_of(len(whole), share)) if len(whole) else np.zeros(0, dtype=np.int64)
-    ends = np.cumsum([len(one) for one in sizes])
-    parts = np.split(found, np.searchsorted(found, ends[:-1]))
-    return [part - (end - len(one)) for part, end, one in zip(parts, ends.tolist(), sizes, strict=True)]
+    return split_by(found, [len(one) for one in sizes])

@@ -42,16 +42,8 @@ class OneBit:
         return [self._array(source, layer, count) for layer, count in zip(layers, counts, strict=True)]
 
     def bounds(self, layers: Sequence[Layer], values: Sequence[Floats]) -> list[float]:
-        """What a block's value and all that is sent for the block can be apart."""
-        found = []
-        for array in values:
-            if not array.size:
-                found.append(0.0)
-                continue
-            turned, scales = _turned(array, zlib.crc32(array.tobytes()))
-            sent = float(scales.max() * np.sqrt(turned.shape[1]))
-            found.append(1.00001 * (float(np.abs(array).max()) + sent) + 1e-37)
-        return found
+        """The most that a value and what its block's signs make of it are apart."""
+        return [_most_apart(array) if array.size else 0.0 for array in values]
 
     @staticmethod
     def _array(source: Source, layer: Layer, count: int) -> Floats:
@@ -60,12 +52,12 @@ class OneBit:
         (seed,) = _SEED.unpack(source.raw(_SEED.size))
         size = _block(count)
         blocks = -(-count // size)
-        scales = np.frombuffer(source.raw(4 * blocks, 4), dtype="<f4").astype(np.float64)
+        with np.errstate(invalid="ignore"):  # NaNs from strangers are refused in the next line
+            scales = np.frombuffer(source.raw(4 * blocks, 4), dtype="<f4").astype(np.float64)
         if not (bool(np.isfinite(scales).all()) and bool((scales >= 0).all())):
             raise CodecError(f"damaged update: layer {layer.name!r} claims scales that cannot be")
         signs = source.symbols(blocks * size, 2).astype(np.float32).reshape(blocks, size) * 2 - 1
-        back = _hadamard(signs) * _flips(seed, blocks, size) * scales[:, None]
-        return back.reshape(-1)[:count]
+        return _turned_back(signs, scales, seed)[:count]
 
 
 def _turned(array: Floats, seed: int) -> tuple[Blocks, NDArray[np.float64]]:
@@ -82,6 +74,20 @@ def _turned(array: Floats, seed: int) -> tuple[Blocks, NDArray[np.float64]]:
     sizes = np.abs(turned).sum(1, dtype=np.float64)
     squares = np.square(turned).sum(1, dtype=np.float64)
     return turned, np.where(sizes > 0, squares / np.where(sizes > 0, sizes, 1.0), 0.0) * largest[:, 0]
+
+
+def _turned_back(signs: Blocks, scales: NDArray[np.float64], seed: int) -> Floats:
+    """What the signs of all blocks stand for, in a row."""
+    back: Floats = _hadamard(signs) * _flips(seed, *signs.shape) * scales[:, None]
+    return back.reshape(-1)
+
+
+def _most_apart(array: Floats) -> float:
+    seed = zlib.crc32(array.tobytes())
+    turned, scales = _turned(array, seed)
+    back = _turned_back(np.where(turned > 0, 1.0, -1.0).astype(np.float32), scales, seed)[: len(array)]
+    largest = float(np.abs(array).max()) + float(np.abs(back).max())
+    return float(np.abs(array - back).max()) + 1e-5 * largest + 1e-37
 
 
 def _block(count: int) -> int:

@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", metavar="FILE", help="faults, codecs: where results are kept (default: in .bench)")
     parser.add_argument("--redo", action="store_true", help="faults: play again what other rules have judged")
     parser.add_argument(
-        "--write", metavar="FOLDER", help="faults, async, codecs: make its page and picture in this documentation"
+        "--write",
+        metavar="FOLDER",
+        help="faults, async, codecs, optimise: make its page and picture in this documentation",
     )
     add_json(parser)
 

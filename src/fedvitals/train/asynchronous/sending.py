@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedvitals.capture.failures import message_of, traceback_of
 from fedvitals.train.trained import Failed, Trained
+from fedvitals.train.uplink import stage_of
 
 if TYPE_CHECKING:
     from fedvitals.train.engine import Training
@@ -30,7 +31,7 @@ class Sending:
         received = self._training.server.uplink.received([work.name], trained.updates, trained.integers)
         for error in received.refused.values():
             kind, message, text = type(error).__name__, message_of(error), traceback_of(error)
-            return Failed(work, "encode", kind, message, text, trained.start_ns[0], trained.end_ns[0])
+            return Failed(work, stage_of(error), kind, message, text, trained.start_ns[0], trained.end_ns[0])
         return received.updates[0], received.sizes[0]
 
     def _tampered(self, trained: Trained) -> Tensor:

@@ -184,9 +184,11 @@ class Steps:
         late = event.flight.overdue and self._training.job.server.late == "drop"
         self._selection.heard(work.client, report._replace(staleness=staleness, late=late))
         if late:
+            self._training.server.uplink.lost(event.name)
             step.late.append(event)
             self._vainly(step, event)
         elif too_stale(self._training.job.server, staleness):
+            self._training.server.uplink.lost(event.name)
             step.stale.append(event)
         else:
             step.buffer.append(event)

@@ -119,6 +119,7 @@ class VirtualFleet(Manned):
         reckoned = self._reckoner.finished(work, steps, samples, flight.down, size)
         self._training.server.uplink.heard(work.name, reckoned.phases_s)
         if reckoned.broke is not None:
+            self._training.server.uplink.lost(work.name)
             self._lose(flight, reckoned, reckoned.broke)
             return None
         landed = Landed(flight, result, update, size, _times(flight, reckoned))
@@ -158,6 +159,7 @@ class VirtualFleet(Manned):
             return None
         if self._stops:
             self._crew.leaves(flight)
+            self._training.server.uplink.lost(flight.work.name)
             waiting = self._untrained.get(flight.base.number, [])
             if flight in waiting:
                 waiting.remove(flight)
