@@ -43,13 +43,21 @@ class Reference:
     """The model that a round started from: what updates are differences from."""
 
     def __init__(
-        self, flattener: Flattener, sketcher: Sketcher | None, row: Row, version: int, fingerprint: str
+        self,
+        flattener: Flattener,
+        sketcher: Sketcher | None,
+        row: Row,
+        version: int,
+        fingerprint: str,
+        *,
+        shelved: bool = False,
     ) -> None:
         self.flattener = flattener
         self.sketcher = sketcher
         self.row = row
         self.version = version
         self.fingerprint = fingerprint
+        self.shelved = shelved
         self.raw_bytes = flattener.raw_bytes
 
     def fingerprint_of(self, source: Source) -> str:
@@ -92,9 +100,10 @@ class Models:
         """Take in the global model at a round's start: its statistics, its drift, and a copy to keep."""
         state = source if isinstance(source, FlatRow) else taken(source)
         flattener, sketcher = self._same_or_new(source, state)
+        found = flattener.row(state)
         with self._lock:
-            row = self._shelf.row(flattener.row(state))
-        reference = Reference(flattener, sketcher, row, version, flattener.fingerprint(row))
+            row = self._shelf.row(found)
+        reference = Reference(flattener, sketcher, row, version, flattener.fingerprint(row), shelved=row is not found)
         self._wait(reference, round_number)
         if self._recorder.settings.keep_models:
             self._keep(state, reference, round_number)
@@ -133,9 +142,8 @@ class Models:
     @property
     def size_bytes(self) -> int:
         """Of the models that are remembered; those that wait are among them."""
-        rows = {id(row): row for row in (one.row for one in list(self._recent.values()))}
-        rows |= {id(row): row for row in (self._first, self._last) if row is not None}
-        return sum(4 * row.numel() for row in rows.values())
+        loose = {id(one.row): one.row for one in list(self._recent.values()) if not one.shelved}
+        return self._shelf.size_bytes + sum(row.nbytes for row in loose.values())
 
     @property
     def kernel(self) -> bool:

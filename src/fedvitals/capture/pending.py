@@ -42,14 +42,17 @@ class Pending:
         self._entries: list[Entry] = []
         self._shelf = Shelf()
         self._bytes = 0
+        self._loose_bytes = 0  # of it, what found no room on the shelf
         self._oldest_s = 0.0
 
     def add(self, entry: Entry) -> None:
         with self._lock:
             if not self._entries:
                 self._oldest_s = time.monotonic()
-            self._entries.append(self._shelved(entry))
+            shelved = self._shelved(entry)
+            self._entries.append(shelved)
             self._bytes += entry.rows.nbytes
+            self._loose_bytes += entry.rows.nbytes if shelved.rows is entry.rows else 0
             full = self._bytes >= MOST_BYTES
         if full:
             self.flush()
@@ -62,8 +65,8 @@ class Pending:
 
     @property
     def size_bytes(self) -> int:
-        """Of the rows that wait."""
-        return self._bytes
+        """Of the rows that wait, and of the shelf."""
+        return self._loose_bytes + self._shelf.size_bytes
 
     @property
     def busy(self) -> bool:
@@ -79,7 +82,8 @@ class Pending:
         """Summarise all that waits."""
         with self._flushing:
             with self._lock:
-                entries, self._entries, self._bytes = self._entries, [], 0
+                entries, self._entries = self._entries, []
+                self._bytes = self._loose_bytes = 0
             troubles = [trouble for alike in _alike(entries) if (trouble := _tried(alike)) is not None]
         if troubles:
             raise troubles[0]

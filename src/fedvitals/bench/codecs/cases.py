@@ -150,5 +150,5 @@ def ways(problem: Problem) -> tuple[Way, ...]:
         Way("not compressed"),
         Way("with feedback", f"feedback({problem.up})", f"feedback({problem.down})"),
         Way("without feedback", problem.up, problem.down),
-        Way("weights instead of differences", of_weights="topk:0.1:layer"),
+        Way("weights instead of differences", of_weights="feedback(topk:0.1:layer)"),
     )

@@ -34,9 +34,10 @@ pays for all that it missed; the first model follows from the job's seed and is 
 READING = """\
 "Times fewer" is paired, seed by seed; values are medians with the 10th and 90th percentile, and never reaching the
 target counts as 0. Without feedback nothing that is smaller than a step of the grid ever travels. "Weights instead of
-differences" keeps the largest tenth of each layer of a client's whole model, as tutorials do it, and sends the server's
-models whole. The steps of the grids were chosen by hand on seeds 0 to 4, of which none is measured here; a problem of
-another kind may need finer ones. Digits are held out fold by fold: over the seeds each row is judged once."""
+differences" sends the largest tenth of each layer of a client's whole model, and adds what it left out to its next, as
+tutorials do it; the server's models go down whole. The steps of the grids were chosen by hand on seeds 0 to 4, of which
+none is measured here; a problem of another kind may need finer ones. Digits are held out fold by fold: over the seeds
+each row is judged once."""
 
 
 def write(folder: Path, raced: Sequence[Raced], rows: Sequence[Row]) -> list[Path]:

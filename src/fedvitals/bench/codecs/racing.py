@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from fedvitals.bench.codecs.cases import LONGEST, ROUNDS, Way
-from fedvitals.codecs import parse
+from fedvitals.codecs import Memory, parse
 from fedvitals.settings import Settings
 from fedvitals.store import open_store
 from fedvitals.train.build import build
@@ -64,23 +64,24 @@ def _by_round(rounds: np.ndarray, sizes: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass
 class WeightsCoded:
-    """What tutorials do: each client's whole model goes through the codec, and not its difference from the last."""
+    """What tutorials do: each client's whole model goes through the codec, and not its difference from the last; what
+    was left out of it is added to the client's next one."""
 
     job: Job
     spec: str
     bytes: list[int] = field(default_factory=list)  # up, a round
 
     def __post_init__(self) -> None:
-        self._codec = parse(self.spec)
+        self._memory = Memory(parse(self.spec))
         self._model = FlatModel(build_model(self.job, build(self.job)))
 
     def before_aggregate(self, round: int, updates: RoundUpdates) -> RoundUpdates:
         base, sent = self._model.weights, 0
         arrived = updates.updates.clone()
-        for row in arrived:
-            data = self._codec.encode(self._model.named(base + row))
-            sent += len(data)
-            row.copy_(self._model.from_named(self._codec.decode(data)) - base)
+        for client, row in zip(updates.clients, arrived, strict=True):
+            message = self._memory.encode(client, self._model.named(base + row))
+            sent += len(message.data)
+            row.copy_(self._model.from_named(message.arrived) - base)
         self.bytes.append(sent)
         return RoundUpdates(updates.clients, arrived, updates.weights)
 

@@ -28,6 +28,11 @@ class Shelf:
         self._piece: np.ndarray = np.empty(0, np.uint8)
         self._used = 0
 
+    @property
+    def size_bytes(self) -> int:
+        """Whether or not anything lies here."""
+        return len(self._pieces) * PIECE_BYTES
+
     def row(self, rows: Tensor) -> Tensor:
         """A copy of the rows here where there is room; else the rows."""
         if not rows.is_cpu or rows.dtype is not torch.float32 or not rows.numel():
