@@ -20,12 +20,13 @@ def needs_company(module: nn.Module, row: Tensor) -> bool:
     """Whether it cannot train on this row alone. The pixels of a picture are company enough: so it is tried."""
     if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
         return False
-    trial = copy.deepcopy(module).train()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            trial(row.unsqueeze(0).clone())
+            copy.deepcopy(module).train()(row.unsqueeze(0).clone())
     except ValueError:
         return True
+    except Exception:
+        return False  # whatever it is, it is not a matter of single rows, and training will tell
     return False
 
 
