@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import fedvitals
-from fedvitals.settings import resolve
 
 pixels, labels = load_digits(return_X_y=True)
 x, y = torch.tensor(pixels, dtype=torch.float32) / 16, torch.tensor(labels)
@@ -52,7 +51,7 @@ with fedvitals.start("minimal-loop") as run:  # added
                 right = (global_model(x[test_rows]).argmax(1) == y[test_rows]).float().mean()
             rnd.evaluated(accuracy=right)  # added
 
-reader = fedvitals.open_store(resolve()).open("last")
+reader = fedvitals.open_store().open("last")
 print(f"accuracy {reader.evaluations()[-1].accuracy:.3f} after {len(reader.rounds())} rounds")
 for one in reader.participations(round=9):
     print(f"client {one.client}: loss {one.loss:.3f}, update {one.update_norm:.3f} long, {one.duration_s * 1e3:.1f} ms")

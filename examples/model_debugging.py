@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import fedvitals
-from fedvitals.settings import resolve
 
 ROUNDS, CLIENTS, DEPTH = 10, 6, 10
 pixels, labels = load_digits(return_X_y=True)
@@ -62,7 +61,7 @@ with fedvitals.start("model-debugging") as run:  # added
 print(run.diagnose())
 
 print(f"\nthe update of client 0 in round {ROUNDS - 1}, layer by layer")
-reader = fedvitals.open_store(resolve()).open("last")
+reader = fedvitals.open_store().open("last")
 (last,) = [one for one in reader.participations(client="0") if one.round == ROUNDS - 1]
 for layer in reader.update_stats(last):
     if layer.layer.endswith("weight"):

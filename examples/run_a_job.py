@@ -8,7 +8,6 @@ from __future__ import annotations
 from statistics import median
 
 import fedvitals
-from fedvitals.settings import resolve
 from fedvitals.train.engine import train
 
 job = fedvitals.Job.from_dict(
@@ -22,7 +21,7 @@ job = fedvitals.Job.from_dict(
 result = train(job)
 print(f"accuracy {result.accuracy:.3f}, trained by the executor {result.executor}")
 
-reader = fedvitals.open_store(resolve()).open("last")
+reader = fedvitals.open_store().open("last")
 cosines: dict[str, list[float]] = {}
 for one in reader.participations():
     if one.round >= 5 and one.cosine is not None:

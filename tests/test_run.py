@@ -57,7 +57,7 @@ def test_recording_owns_up_to_its_time() -> None:
     assert edges == sorted(edge for edge in edges if edge is not None)
 
 
-@pytest.mark.parametrize("name", ["a/b", "../up", "..", "a..b", ".hidden", "", "a b", "x" * 101, 7, None])
+@pytest.mark.parametrize("name", ["a/b", "../up", "..", "a..b", ".hidden", "-x", "", "a b", "x" * 101, 7, None])
 def test_a_name_that_could_leave_the_folder_is_refused(name: Any, tmp_path: Path) -> None:
     """With a clear error, before anything is made."""
     with pytest.raises(StoreError, match="cannot be the name of a run"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -77,6 +78,18 @@ def test_an_unknown_name_gets_the_nearest(tmp_path: Path) -> None:
         resolve({"buget": 0.1}, environment={}, project=tmp_path)
     with pytest.raises(SettingsError, match=r"pyproject.toml .*'colour'.*known: "):
         resolve(environment={}, project=_project(tmp_path, "[tool.fedvitals]\ncolour = 1\n"))
+    with pytest.raises(SettingsError, match=r"environment, FEDVITALS_MOED: .*'moed'.*did you mean 'mode'"):
+        resolve(environment={"FEDVITALS_MOED": "off", "HOME": "/"}, project=_project(tmp_path, ""))
+    assert resolve(environment={"FEDVITALS_BENCH_DATA": "/data"}, project=tmp_path) == Settings()
+
+
+def test_the_file_and_the_variable_are_named(tmp_path: Path) -> None:
+    """Which pyproject.toml it was, of all those above, and which variable."""
+    project = _project(tmp_path, "[tool.fedvitals]\nbudget = 9\n")
+    with pytest.raises(SettingsError, match=re.escape(f"{project / 'pyproject.toml'} [tool.fedvitals]: budget = 9")):
+        resolve(environment={}, project=project)
+    with pytest.raises(SettingsError, match=r"^environment, FEDVITALS_BUDGET: budget = '9' is not between 0 and 1$"):
+        resolve(environment={"FEDVITALS_BUDGET": "9"}, project=_project(tmp_path, ""))
 
 
 @pytest.mark.parametrize("section", ["[tool.fedvitals", "[tool]\nfedvitals = 3 # tool.fedvitals\n"])

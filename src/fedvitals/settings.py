@@ -16,6 +16,9 @@ from fedvitals.errors import SettingsError, nearest
 
 Value = str | int | float | bool
 
+PREFIX = "FEDVITALS_"
+BENCH = "FEDVITALS_BENCH_"  # where benches find what they compare with: no settings
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -30,7 +33,7 @@ class Setting:
 
     @property
     def environment(self) -> str:
-        return f"FEDVITALS_{self.name.upper()}"
+        return PREFIX + self.name.upper()
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -127,30 +130,34 @@ def resolve(
     for source, given in (
         ("argument", arguments or {}),
         ("flag", flags or {}),
-        ("environment", _from_environment(env)),
-        ("pyproject.toml [tool.fedvitals]", _from_pyproject(project or Path.cwd())),
+        ("environment, FEDVITALS_{}", _from_environment(env)),
+        _from_pyproject(project or Path.cwd()),
     ):
         for name, value in given.items():
-            checked = _checked(name, value, source)
+            checked = _checked(name, value, source.replace("{}", name.upper()))
             values.setdefault(name, checked)
     return Settings(**{f.name: values.get(f.name, BY_NAME[f.name].default) for f in fields(Settings)})  # type: ignore[arg-type]  # _checked gave each its field's type
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    known = {setting.environment: setting.name for setting in SETTINGS}
-    return {known[key]: value for key, value in environment.items() if key in known}
+    """Whatever bears our prefix is a setting, or a slip of the pen that must not go unheard."""
+    ours = {key: value for key, value in environment.items() if key.startswith(PREFIX)}
+    return {key.removeprefix(PREFIX).lower(): value for key, value in ours.items() if not key.startswith(BENCH)}
 
 
-def _from_pyproject(start: Path) -> dict[str, Any]:
+def _from_pyproject(start: Path) -> tuple[str, dict[str, Any]]:
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if path.is_file():
-            return _read_section(path)
-    return {}
+            return f"{path} [tool.fedvitals]", _read_section(path)
+    return "", {}
 
 
 def _read_section(path: Path) -> dict[str, Any]:
-    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror or error}") from error
     if "tool.fedvitals" not in text:  # the common case, without a TOML parser
         return {}
     import tomllib

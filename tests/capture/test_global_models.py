@@ -230,6 +230,19 @@ def test_without_any_version_a_client_is_recorded_all_the_same() -> None:
     assert (one.base_version, one.update_norm, one.loss, one.round) == (-1, None, 0.5, -1)
 
 
+def test_updates_that_nobody_can_judge_are_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    """One warning a run says what is missing; none where a model could not be read, which was said already."""
+    for model in (None, {"w": torch.zeros(2, device="meta")}):
+        caplog.clear()
+        with started() as run:
+            for number in range(2):
+                with run.round(number, model=model) as rnd, rnd.client(1) as c:
+                    c.submit(small_model(), loss=0.5)
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == 1
+        assert ("run.round(number, model=global_model) gives one" in told[0]) is (model is None)
+
+
 def test_rounds_and_versions_count_together() -> None:
     """A round's model is a version like any other."""
     with started() as run:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -147,3 +147,23 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     os.close(writing)
     assert done.stderr == b""
     assert done.returncode == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize(
+    ("argv", "before", "after"),
+    [
+        (["--version"], {}, "passive"),
+        (["--version"], {"OMP_WAIT_POLICY": "active"}, "active"),
+        (["bench", "--help"], {}, None),
+    ],
+    ids=["asked to sleep", "the user's own wish", "measured as they come"],
+)
+def test_waiting_threads_sleep(
+    argv: list[str], before: dict[str, str], after: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenMP is told before torch is there to listen; what the user says counts more."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(os, "environ", {**os.environ, **before} if before else {"PATH": ""})
+    with suppress(SystemExit):  # --help
+        main(argv)
+    assert os.environ.get("OMP_WAIT_POLICY") == after

@@ -248,6 +248,19 @@ def test_beyond_its_size_a_run_keeps_scalars_only(tmp_path: Path) -> None:
         assert len(reader.blobs()) == 1
 
 
+def test_a_small_run_stays_small_however_much_comes_at_once(tmp_path: Path) -> None:
+    """The size is looked at more often than every 8 MB where fewer are allowed."""
+    store = SQLiteStore(tmp_path)
+    writer = BackgroundWriter(store.create(RUN), queue_bytes=64 << 20, max_bytes=2_000_000, on_trouble=lambda _: None)
+    for number in range(40):
+        data = bytes([number]) * 100_000
+        writer.put_blob(data, len(data), lambda name: Blob(name, "update", 100_000))
+    assert writer.close(60)
+    with closing(store.open("last")) as reader:
+        assert 1_500_000 < reader.size_bytes() < 2_400_000
+        assert len(reader.blobs()) + writer.dropped["Blob"] == 40
+
+
 @contextmanager
 def held_by_another_thread(lock: AbstractContextManager[object]) -> Iterator[None]:
     held, release = threading.Event(), threading.Event()

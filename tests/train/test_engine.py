@@ -26,7 +26,8 @@ MODELS: dict[str, Changes] = {
     "cnn": CNN,
     "cnn of one channel": {"data.source": "digits", "model.kind": "cnn", "model.channels": [3], "train.batch_size": 64},
     "cnn with group norm": {**CNN, "model.norm": "group"},
-    "mlp with group norm": {"model.norm": "group", "model.hidden": [32]},  # groups of two are all but a sign function
+    "mlp with group norm": {"model.norm": "group", "model.hidden": [32]},
+    "narrow mlp with group norm": {"model.norm": "group", "model.hidden": [16]},
     "gru of tokens": {"data.source": "tokens", "model.kind": "gru"},
     "gru of sequences": {"data.source": "sequences", "model.kind": "gru"},
     "own": {"model.kind": "own_models:plain"},

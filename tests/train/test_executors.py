@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_jobs import EXECUTORS, Told, apart, run, small
+from small_jobs import EXECUTORS, Told, apart, recorded, run, small
 from torch import Tensor
 
-from fedvitals.errors import TrainingError
+from fedvitals.errors import JobError, TrainingError
 from fedvitals.faults.work import LocalWork
 from fedvitals.train import executors
 from fedvitals.train.engine import Training
@@ -183,9 +185,78 @@ def test_without_fork_several_workers_are_refused(monkeypatch: pytest.MonkeyPatc
         run(small(executor="processes"))
 
 
+@pytest.mark.parametrize("executor", ["sequential", "vectorised"])
+def test_threads_in_this_process_are_as_many_as_a_worker_would_have(executor: str) -> None:
+    """Where a client trains must not show in its last bits; whoever takes its result keeps their own threads."""
+    seen: list[int] = []
+    own = torch.get_num_threads()
+    model = {"model.kind": "own_models:plain", "execute.threads": own + 1, "execute.workers": 1}
+    training = Training.prepare(small(model, executor=executor))
+    trainer: Any = training.executor._trainer  # type: ignore[attr-defined]  # both have one
+    taken = trainer.attempt
+
+    def one_by_one(*given: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return taken(*given)
+
+    def as_a_batch(*given: Any) -> Iterator[Any]:
+        yield from one_by_one(*given)
+
+    trainer.attempt = one_by_one if executor == "sequential" else as_a_batch
+    for _ in training.executor.run([LocalWork(0, "0", 0, 0, 0.1)], training.model.weights.clone(), {}):
+        seen.append(torch.get_num_threads())
+    assert seen == [own + 1, own]
+
+
+def test_workers_have_a_core_for_each_of_their_threads(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless more are asked for, which is said to be slow."""
+    monkeypatch.setattr(executors, "_cores", lambda: 4)
+    assert [executors._workers(small({"execute.workers": 0, "execute.threads": n})) for n in (1, 2, 3, 8)] == [
+        4,
+        2,
+        1,
+        1,
+    ]
+    executors._limits(small({"execute.threads": 2}), 2)
+    executors._limits(small({"execute.threads": 1}), 9)
+    assert not caplog.records
+    executors._limits(small({"execute.threads": 2}), 3)
+    assert "3 workers of execute.threads = 2 share 4 cores" in caplog.text
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_batch_norm_cannot_train_on_one_row(executor: str) -> None:
-    """Torch refuses a batch of one row there: its clients fail with torch's own words."""
-    changes = {**ONE_ROW, "model.norm": "batch"}
-    with pytest.raises(TrainingError, match=r"all 4 clients failed.*ValueError: Expected more than 1 value"):
-        run(small(changes, executor=executor))
+def test_batch_norm_leaves_out_a_last_batch_of_one_row(executor: str, tmp_path: Path) -> None:
+    """The client trains on the others instead of failing; with accumulated batches, too."""
+    rows: Changes = {"data.partition": "natural", "data.rows": 41, "data.holdout": 0.0, "model.norm": "batch"}
+    for changes, steps in ({**rows}, 10), ({**rows, "train.accumulate": 2}, 6):
+        result = run(small(changes, executor=executor), tmp_path)
+        assert result.failed == 0
+        with recorded(tmp_path) as reader:
+            assert {one.steps for one in reader.participations()} == {steps}
+
+
+def test_pixels_are_company_enough_for_batch_norm(tmp_path: Path) -> None:
+    """A picture alone can be normalised over its pixels: nothing is left out, and a batch of one is no trouble."""
+    pictures: Changes = {
+        "data.source": "digits",
+        "model.kind": "cnn",
+        "model.channels": [3],
+        "model.norm": "batch",
+        "train.batch_size": 1,
+        "train.epochs": 1,
+    }
+    assert run(small(pictures), tmp_path).failed == 0
+    with recorded(tmp_path) as reader:
+        assert all(one.steps == one.samples for one in reader.participations())
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_batch_norm_over_single_rows_is_refused(executor: str, tmp_path: Path) -> None:
+    """Before anything is trained or written, naming what to change."""
+    with pytest.raises(JobError, match=r"client '0' trains on one row, as do 5 more.*data\.min_rows"):
+        run(small({**ONE_ROW, "model.norm": "batch"}, executor=executor), tmp_path)
+    with pytest.raises(JobError, match=r"train\.batch_size = 1.*at least two rows"):
+        run(small({"model.norm": "batch", "train.batch_size": 1}, executor=executor), tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -47,6 +47,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"seed": True}, "seed = true should be a whole number"),
     ({"name": "a/b"}, 'name = "a/b" should be a plain name'),
     ({"name": ".."}, "no '..'"),
+    ({"name": "-x"}, "no '.' or '-' at the start"),
     ({"name": ""}, "should be a plain name"),
     ({"name": "two words"}, "should be a plain name"),
     ({"name": 3}, "name = 3 should be text"),

@@ -133,6 +133,7 @@ class ClientSession:
         self._settle_version()
         buffer = self._buffer_for_update()
         if buffer is None:
+            self._say_unjudged(state)
             return
         draft.raw_bytes_up = buffer.reference.raw_bytes
         draft.end_ns = self.recorder.now()
@@ -228,6 +229,14 @@ class ClientSession:
                 self.recorder.tensors.keep(draft.probe.tensor_bytes, **whose)
         if draft.steps is None or not draft.watched:
             draft.steps = draft.own_steps or draft.batches or None
+
+    def _say_unjudged(self, state: Any) -> None:
+        """A run whose updates nobody can judge looks like a healthy one: where no model ever came, that is said."""
+        owner = self.recorder
+        if state is None or owner.latest_version >= 0 or "RoundSession._take_model" in owner.troubles:
+            return
+        how = "run.version(model)" if self._asynchronous else "run.round(number, model=global_model)"
+        owner.trouble("submit", ValueError(f"there is no model to judge updates by; {how} gives one"))
 
     def _settle_version(self) -> None:
         """How stale the update is, now that it arrives: others may have been applied while it was made."""

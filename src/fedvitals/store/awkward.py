@@ -28,7 +28,7 @@ TEXTS = st.text(max_size=20) | st.sampled_from(
     ("", "\x00", "a\x00b", "né", "名前", "🦜", "'; DROP TABLE run; --", '{"a": 1}')
 )
 _BY_TYPE: dict[object, st.SearchStrategy[Any]] = {int: INTEGERS, float: FLOATS, str: TEXTS, NoneType: st.none()}
-_NAMES = st.text("abcXYZ019_-", min_size=1, max_size=20)
+_NAMES = st.from_regex(r"[abXY09_][abXY09._-]{0,19}", fullmatch=True).filter(lambda name: ".." not in name)
 _LEAVES = st.none() | st.booleans() | st.integers() | FLOATS | TEXTS
 _DOCUMENTS = st.dictionaries(
     TEXTS, st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3))

@@ -147,7 +147,7 @@ class StoreContract(RecordContract):
                 store.delete("first")
 
     @pytest.mark.parametrize(
-        "odd", ["", ".", "..", "a/b", "a\\b", ".hidden", "a..b", "a b", "é", "x" * 101, "a\n", "last"]
+        "odd", ["", ".", "..", "a/b", "a\\b", ".hidden", "a..b", "a b", "é", "x" * 101, "a\n", "-a", "last"]
     )
     def test_odd_ids_are_refused(self, odd: str) -> None:
         """An id that could leave the folder, hide, or mean something else is refused, saying what is right."""

@@ -10,7 +10,7 @@ from fedvitals.vocabulary import Run
 
 LAST = "last"
 MAX_LENGTH = 100
-_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 def check_name(name: object, what: str) -> None:
@@ -19,7 +19,7 @@ def check_name(name: object, what: str) -> None:
         shown = repr(name) if len(repr(name)) <= 2 * MAX_LENGTH else repr(name)[: 2 * MAX_LENGTH] + "..."
         raise StoreError(
             f"{shown} cannot be the {what} of a run: use letters, digits, '.', '_' and '-', at most {MAX_LENGTH} of "
-            "them, without a '.' at the start and without '..'"
+            "them, without a '.' or '-' at the start and without '..'"
         )
     if what == "id" and name == LAST:
         raise StoreError(f"{name!r} cannot be the id of a run: it means the newest one")

@@ -7,15 +7,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from fedvitals.errors import MissingExtraError, SettingsError, StoreError
-from fedvitals.settings import Settings
+from fedvitals.settings import Settings, resolve
 from fedvitals.store.folder import SQLiteStore
 from fedvitals.store.protocol import Store
 
 _POSTGRES = ("postgresql", "postgres")
 
 
-def open_store(settings: Settings) -> Store:
-    """The folder of runs, or whatever `store` names instead. Makes nothing."""
+def open_store(settings: Settings | None = None) -> Store:
+    """The folder of runs, or whatever `store` names instead; by the settings in force, or by these. Makes nothing."""
+    settings = settings or resolve()
     if not settings.store:
         return SQLiteStore(Path(settings.dir).expanduser())
     scheme = urlsplit(settings.store).scheme

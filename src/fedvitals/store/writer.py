@@ -67,6 +67,8 @@ class BackgroundWriter:
         self._queue_bytes = queue_bytes
         self._flush_every_s = flush_every_s
         self._max_bytes = max_bytes
+        # Sizes are looked at between batches: a run that may take little is written in small ones.
+        self._batch_bytes = BATCH_BYTES if max_bytes is None else min(BATCH_BYTES, max_bytes // 16)
         self._on_trouble = on_trouble
         self._queue: deque[tuple[Work, int]] = deque()
         self._lock = threading.RLock()  # reentrant: a signal handler or a destructor may log while we hold it
@@ -168,7 +170,7 @@ class BackgroundWriter:
     def _take(self) -> list[tuple[Work, int]]:
         batch: list[tuple[Work, int]] = []
         size = 0
-        while self._queue and size < BATCH_BYTES:
+        while self._queue and (not batch or size < self._batch_bytes):
             batch.append(self._queue.popleft())
             size += batch[-1][1]
         return batch

@@ -149,7 +149,7 @@ class Training:
             "executor": self.executor.name,
             "executor_why": self.why,
             "data_digest": self.federation.digest,
-            "engine_threads": 1,
+            "engine_threads": self.job.execute.threads,  # that train clients; the server has one
             "clock": self.job.execute.clock,
             "server_lr": self.job.server.lr or own_rate(self.job.server.aggregator),
         }

@@ -5,6 +5,7 @@ What `auto` picks, and the sizes of chunks, come from the measurements of `fedvi
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +22,14 @@ from fedvitals.train.federation import Federation
 from fedvitals.train.heap import give_back_freed_memory
 from fedvitals.train.job import Job
 from fedvitals.train.local import LocalTrainer, SequentialExecutor
+from fedvitals.train.lone_rows import refuse_single_rows
 from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.precision import require_that_it_pays
 from fedvitals.train.trained import Executor, Failed, Trained
 from fedvitals.train.vectorised import BatchTrainer, VectorisedExecutor
 from fedvitals.train.workers import Limits
+
+log = logging.getLogger("fedvitals")
 
 SMALL_CHUNK = 50  # clients of a small dense model: two chunks of a cohort of 100 keep two cores busy
 CHUNK_BYTES = 64 * 2**20  # weights, gradients and activations of a chunk, roughly
@@ -66,6 +70,7 @@ class Parts:
 def pick(parts: Parts) -> Picked:
     """The executor of a job; a wish that cannot be met falls back to processes, saying why."""
     wish = parts.job.execute.executor
+    refuse_single_rows(parts.job, parts.module, parts.federation)
     require_that_it_pays(parts.job, parts.module, parts.federation)
     local = parts.local()
     if wish in ("sequential", "processes"):
@@ -120,7 +125,9 @@ def _alone(parts: Parts, local: LocalTrainer, name: str) -> Executor:
     """Clients one by one, here or in processes. A batch of clients would pay for fresh memory at every step."""
     if parts.job.train.checkpoint or parts.job.train.accumulate > 1:
         give_back_freed_memory()
-    return SequentialExecutor(local) if name == "sequential" else _processes(parts, local)
+    if name == "sequential":
+        return SequentialExecutor(local, parts.job.execute.threads)
+    return _processes(parts, local)
 
 
 def _processes(parts: Parts, local: LocalTrainer) -> Executor:
@@ -130,15 +137,16 @@ def _processes(parts: Parts, local: LocalTrainer) -> Executor:
         for work in works:
             yield local.attempt(work, weights, integers)
 
+    workers = _workers(parts.job)
     return PoolExecutor(
         "processes",
         attempt,
-        workers=_workers(parts.job),
+        workers=workers,
         chunk=1,
         size=local.model.size,
         most=_most(parts),
         expected=partial(_expected, parts.federation),
-        limits=_limits(parts.job),
+        limits=_limits(parts.job, workers),
     )
 
 
@@ -148,8 +156,17 @@ def _expected(federation: Federation, work: LocalWork) -> float:
     return rows * (work.compute_factor + work.load_factor - 1.0)
 
 
-def _limits(job: Job) -> Limits:
-    return Limits(job.execute.threads, job.execute.worker_mb)
+def _limits(job: Job, workers: int) -> Limits:
+    """What each of so many workers may take. Threads without a core of their own wait for each other, busily: workers
+    of two threads each on two cores were seen to take twenty times as long as of one."""
+    threads, cores = job.execute.threads, _cores()
+    if threads > 1 and workers * threads > cores:
+        log.warning(
+            "%d workers of execute.threads = %d share %d core%s: threads without a core of their own hold each other "
+            "up; right is execute.workers = 0 or threads = 1",
+            *(workers, threads, cores, "" if cores == 1 else "s"),
+        )
+    return Limits(threads, job.execute.worker_mb)
 
 
 def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
@@ -157,7 +174,7 @@ def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
     cohort = _most(parts)
     workers = min(_workers(parts.job), -(-cohort // chunk))
     if workers == 1:
-        return VectorisedExecutor(trainer, chunk)
+        return VectorisedExecutor(trainer, chunk, parts.job.execute.threads)
 
     def attempt(
         works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor], row: int
@@ -165,7 +182,7 @@ def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
         return trainer.attempt(works, weights, integers, row // chunk)
 
     return PoolExecutor(
-        "vectorised", attempt, workers=workers, chunk=chunk, size=size, most=cohort, limits=_limits(parts.job)
+        "vectorised", attempt, workers=workers, chunk=chunk, size=size, most=cohort, limits=_limits(parts.job, workers)
     )
 
 
@@ -185,5 +202,9 @@ def _most(parts: Parts) -> int:
 
 
 def _workers(job: Job) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return job.execute.workers or cores or 1
+    """As many as asked for, or as have a core for each of their threads."""
+    return job.execute.workers or max(_cores() // job.execute.threads, 1)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -30,7 +30,7 @@ from fedvitals.train.sections import (
 
 MAX_FILE_BYTES = 1_000_000
 MAX_SEED = 2**63 - 1
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 SECTIONS: Mapping[str, type[Section]] = {
     one.title: one
     for one in (DataSpec, ModelSpec, TrainSpec, ServerSpec, CodecSpec, NetworkSpec, ExecuteSpec, ObserveSpec)
@@ -320,7 +320,8 @@ def _check_name(name: object) -> None:
     # What the store takes as the name of a run: a job must not train for an hour and then have no place to go.
     if not PLAIN_NAME.fullmatch(name) or ".." in name:
         raise JobError(
-            f"name = {shown(name)} should be a plain name: 1 to 100 letters, digits, '.', '_' and '-', no '..'"
+            f"name = {shown(name)} should be a plain name: 1 to 100 letters, digits, '.', '_' and '-', no '.' or '-' "
+            "at the start, no '..'"
         )
 
 

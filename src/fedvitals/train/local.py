@@ -18,12 +18,14 @@ from fedvitals.randomness import torch_seed
 from fedvitals.train.device import NOMINAL
 from fedvitals.train.federation import Federation
 from fedvitals.train.flat import FlatModel
+from fedvitals.train.lone_rows import needs_company
 from fedvitals.train.orders import batch_orders
 from fedvitals.train.precision import scores_of
 from fedvitals.train.pruning import held_still, prunable
 from fedvitals.train.recompute import recompute_activations
 from fedvitals.train.sections import TrainSpec
 from fedvitals.train.sgd import LocalSGD
+from fedvitals.train.threads import made_on
 from fedvitals.train.trained import Failed, SampledStep, Trained
 
 DETERMINISTIC = (
@@ -62,6 +64,7 @@ class LocalTrainer:
         self._sgd = LocalSGD.of(spec, self.model.trainable)
         self._measured_gradient = measuring(self.model.gradient, self.model.flattener.layout, full=full_steps)
         self._draws = draws_random_numbers(module)
+        self._in_company = needs_company(module, federation.x[0])
         if spec.checkpoint:
             recompute_activations(module, draws=self._draws)
         self._scores = scores_of(module, spec.precision)
@@ -145,11 +148,17 @@ class LocalTrainer:
         """Row numbers of each step, into the client's own rows."""
         own = len(work.y) if work.y is not None else len(self._federation.train_rows[work.client])
         order = torch.from_numpy(batch_orders(self._seed, [work], [own], self._spec.epochs)[0])
-        size = self._spec.step_rows
-        usable = own - own % size if work.drop_last and own > size else own
+        size, usable = self._spec.step_rows, self._usable(own, work)
         for epoch in order:
             for start in range(0, usable, size):
                 yield epoch[start : min(start + size, usable)]
+
+    def _usable(self, own: int, work: LocalWork) -> int:
+        """How many of its own rows a client gets to in an epoch."""
+        size = self._spec.step_rows
+        if work.drop_last and own > size:
+            return own - own % size
+        return own - 1 if self._in_company and own > 1 and own % self._spec.batch_size == 1 else own
 
     def _rows(self, work: LocalWork, rows: Tensor) -> tuple[Tensor, Tensor]:
         if work.x is not None and work.y is not None:
@@ -210,14 +219,14 @@ class SequentialExecutor:
 
     name = "sequential"
 
-    def __init__(self, trainer: LocalTrainer) -> None:
+    def __init__(self, trainer: LocalTrainer, threads: int = 1) -> None:
         self._trainer = trainer
+        self._threads = threads  # as many as a worker would have: else its last bits would be others
 
     def run(
         self, works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor]
     ) -> Iterator[Trained | Failed]:
-        for work in works:
-            yield self._trainer.attempt(work, weights, integers)
+        return made_on(self._threads, (self._trainer.attempt(work, weights, integers) for work in works))
 
     def close(self) -> None:
         """Nothing is held beyond memory."""

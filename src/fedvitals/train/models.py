@@ -121,8 +121,10 @@ def _norm(norm: str, size: int, *, pictures: bool) -> Iterator[nn.Module]:
     if norm == "batch":
         yield nn.BatchNorm2d(size) if pictures else nn.BatchNorm1d(size)
     elif norm == "group":
-        # at most 8 groups of at least two channels each: a group of one would wipe out a single activation
-        yield nn.GroupNorm(next((groups for groups in (8, 4, 2) if size % (2 * groups) == 0), 1), size)
+        # At most 8 groups. A group of one would wipe out a single activation, and of two single ones only the sign of
+        # their difference would be left: a step that a last bit takes one way or the other.
+        least = 2 if pictures else 4
+        yield nn.GroupNorm(next((groups for groups in (8, 4, 2) if size % (least * groups) == 0), 1), size)
 
 
 def _check_output(kind: str, model: nn.Module, federation: Federation) -> None:

@@ -84,7 +84,10 @@ class ModelSpec(Section):
     kernel: int = key(5, "Cnn: side of the convolutions' kernels; odd.", low=1, high=31)
     embedding: int = key(8, "Gru: size of a token's vector.", low=1, high=4096)
     norm: str = key(
-        "none", "Normalisation of an mlp's dense layers or a cnn's convolutions.", choices=("none", "batch", "group")
+        "none",
+        "Normalisation of an mlp's dense layers or a cnn's convolutions. With `batch`, a last batch of one row is left "
+        "out where it could not be normalised.",
+        choices=("none", "batch", "group"),
     )
     dropout: float = key(0.0, "Share of activations dropped in training, after each dense layer.", low=0.0, high=0.95)
 
@@ -255,8 +258,14 @@ class ExecuteSpec(Section):
         choices=("auto", "vectorised", "sequential", "processes", "flower"),
         built=("auto", "vectorised", "sequential", "processes"),
     )
-    workers: int = key(0, "Processes; 0: as many as there are cores.", low=0, high=4096)
-    threads: int = key(1, "Threads a worker; the last bits of a result depend on how many there are.", low=1, high=1024)
+    workers: int = key(0, "Processes; 0: as many as have a core for each of their threads.", low=0, high=4096)
+    threads: int = key(
+        1,
+        "Threads that train a client or a chunk: more than one pay for large models, on cores that nothing else uses. "
+        "The last bits of a result depend on how many there are.",
+        low=1,
+        high=1024,
+    )
     worker_mb: int = key(
         0,
         "Memory that a worker may take beyond what it begins with; a client that needs more fails. 0: no bound.",

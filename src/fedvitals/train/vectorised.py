@@ -24,6 +24,7 @@ from fedvitals.train.local import LocalTrainer, is_slow, leak, slowed
 from fedvitals.train.pruning import held_still, prunable
 from fedvitals.train.sections import TrainSpec
 from fedvitals.train.sgd import LocalSGD
+from fedvitals.train.threads import made_on
 from fedvitals.train.trained import Failed, SampledStep, Trained
 
 log = logging.getLogger("fedvitals")
@@ -238,15 +239,17 @@ class VectorisedExecutor:
 
     name = "vectorised"
 
-    def __init__(self, trainer: BatchTrainer, chunk: int) -> None:
+    def __init__(self, trainer: BatchTrainer, chunk: int, threads: int = 1) -> None:
         self._trainer = trainer
         self._chunk = chunk
+        self._threads = threads  # as many as a worker would have: else its last bits would be others
 
     def run(
         self, works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor]
     ) -> Iterator[Trained | Failed]:
         for number, start in enumerate(range(0, len(works), self._chunk)):
-            yield from self._trainer.attempt(works[start : start + self._chunk], weights, integers, number)
+            chunk = works[start : start + self._chunk]
+            yield from made_on(self._threads, self._trainer.attempt(chunk, weights, integers, number))
 
     def close(self) -> None:
         """Nothing is held beyond memory."""

@@ -33,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a client's name may hold what an old terminal has no letter for
         sys.stdout.reconfigure(errors="backslashreplace")
+    if words[:1] != ["bench"] and "torch" not in sys.modules:  # others are measured as they come
+        # Threads that wait for each other give their core away: those that spin instead, as OpenMP's do unless told,
+        # took ten times as long where something else wanted the core. It listens only while torch is being loaded.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         code = _dispatch(words)
         sys.stdout.flush()  # so that a closed pipe is noticed here, where it is handled

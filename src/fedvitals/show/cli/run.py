@@ -115,7 +115,8 @@ def result_lines(job: Job, result: Result, settings: Settings) -> list[tuple[str
         ("result", f"loss {fixed(result.loss)}, accuracy {fixed(result.accuracy)}"),
         (
             "took",
-            f"{seconds(result.wall_s)} for {plural(result.rounds, 'round')}, {result.clients_per_s:,.0f} clients/s",
+            f"{seconds(result.wall_s)} for {plural(result.rounds, 'round')}, {result.clients_per_s:,.0f} clients/s, "
+            "set-up included",
         ),
         ("sent", f"{size(result.bytes_down)} to clients, {size(result.bytes_up)} back"),
         ("weights", f"sha256 {result.weights_sha256[:16]}"),
