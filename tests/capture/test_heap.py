@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 
 import pytest
@@ -31,6 +32,7 @@ def trained(name: str, rounds: int, leak: int = 0) -> dict[int, int]:
     """A small federated training that keeps so many floats more after each round."""
     model = nn.Sequential(nn.Linear(4, 200), nn.ReLU(), nn.Linear(200, 3))
     kept = []
+    gc.collect()  # the garbage of other tests is not this training's
     with started(name, memory="exact") as run:
         for number in range(rounds):
             with run.round(number, model=model) as rnd:

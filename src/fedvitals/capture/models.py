@@ -124,6 +124,11 @@ class Models:
 
     def close(self) -> None:
         """The last round's outcome, which no later round has looked at."""
+        self._look_again()
+        self._shelf = Shelf()
+        self._recent.clear()
+
+    def _look_again(self) -> None:
         self.flush()
         module = self._module() if self._module is not None else None
         if module is None or self._last is None:

@@ -57,6 +57,10 @@ class Pending:
         if full:
             self.flush()
 
+    def close(self) -> None:
+        """Nothing more will wait."""
+        self._shelf = Shelf()
+
     def _shelved(self, entry: Entry) -> Entry:
         if entry.summary is None:
             return entry._replace(rows=self._shelf.row(entry.rows))

@@ -68,7 +68,7 @@ def _by_torch(rows: Tensor, layout: Layout, sketcher: Sketcher | None, groups: S
     clean, nonfinite = rows, None
     if not np.isfinite(norms).all():
         nonfinite = _count_nonfinite(rows, layout)
-        clean = _without_bad_rows(rows, nonfinite)
+        clean = _without_bad_rows(rows, norms)
     extra = _sketched(clean, layout, sketcher, norms) if sketcher is not None and len(rows) else {}
     return Summary(
         stats=stats,
@@ -116,13 +116,10 @@ def _count_nonfinite(rows: Tensor, layout: Layout) -> np.ndarray:
     return torch.stack(counts, 1).cpu().numpy().astype(np.uint32)
 
 
-def _without_bad_rows(rows: Tensor, nonfinite: np.ndarray) -> Tensor:
-    """A row with a NaN points nowhere: it is blank in the sketches, and no part of anyone's cohort.
-
-    So is one whose norm overflows float32, which `nonfinite` does not show.
-    """
-    norms = torch.linalg.vector_norm(rows, dim=1)
-    bad = torch.from_numpy(nonfinite.sum(axis=1) > 0).to(rows.device) | ~torch.isfinite(norms)
+def _without_bad_rows(rows: Tensor, norms: np.ndarray) -> Tensor:
+    """A row with a NaN, or with a layer whose norm overflows float32, points nowhere: it is blank in the sketches, and
+    no part of anyone's cohort."""
+    bad = torch.from_numpy(~np.isfinite(norms)).to(rows.device)
     return torch.where(bad.unsqueeze(1), torch.zeros((), device=rows.device), rows)
 
 
