@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+import sqlite3
 import subprocess
 import sys
 import tracemalloc
@@ -18,7 +19,7 @@ import psutil
 import pytest
 
 from fedvitals.errors import StoreError
-from fedvitals.store import SQLiteStore, packing
+from fedvitals.store import SQLiteStore, packing, schema
 from fedvitals.store.arrays import ARRAYS, ArrayReader, ArrayWriter
 from fedvitals.store.awkward import same
 from fedvitals.store.blobs import BlobFolder
@@ -273,3 +274,15 @@ def test_what_a_failed_append_wrote_is_written_over(tmp_path: Path) -> None:
     assert (tmp_path / RUN.id / "arrays.bin").stat().st_size == 2 * good.stats.nbytes
     with closing(store.open("last")) as reader:
         assert [float(block.stats.max()) for block in reader.update_blocks()] == [1.0, 2.0]
+
+
+def test_a_run_begins_as_a_copy_of_an_empty_database() -> None:
+    """The copy has every table that the migrations make, and is ours."""
+    made, copied = (closing(sqlite3.connect(":memory:", isolation_level=None)) for _ in range(2))
+    with made as one, copied as other:
+        schema.migrate(one, schema.MIGRATIONS)
+        other.deserialize(schema.empty())
+        assert schema.check(other, Path("copy"), schema.VERSION) == schema.VERSION
+        tables = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+        assert other.execute(tables).fetchall() == one.execute(tables).fetchall()
+        assert other.execute("PRAGMA page_size").fetchone() == (schema.PAGE_BYTES,)

@@ -71,7 +71,7 @@ class CohortBuffer:
             return None
         reference = self.reference
         summary = summarise(updates, reference.flattener.layout, reference.sketcher, groups=[len(batch)])
-        return Entry(self, batch, updates[:0], summary)
+        return Entry(self, batch, updates.new_empty(0, updates.shape[1]), summary)  # a view would hold on to them
 
     def finish(self) -> None:
         """The round is over: once its last part is summarised, its cosines are put right."""

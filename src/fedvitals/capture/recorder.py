@@ -19,17 +19,17 @@ from fedvitals.capture.failures import in_words, mark
 from fedvitals.capture.governor import Governor
 from fedvitals.capture.heap import Heap
 from fedvitals.capture.logs import LogKeeper, printing_handler
+from fedvitals.capture.notes import Notes
 from fedvitals.capture.phase_memory import PhaseMemory
 from fedvitals.capture.resources import ResourceProbe
 from fedvitals.capture.tensor_bytes import TensorCounts
 from fedvitals.settings import Settings
-from fedvitals.vocabulary import Blob, LogEntry, Record, Run, Span, Status
+from fedvitals.vocabulary import Blob, LogEntry, Record, Run, Status
 
 if TYPE_CHECKING:
     from fedvitals.capture.accelerator import Accelerator
     from fedvitals.capture.models import Models
     from fedvitals.capture.pending import Pending
-    from fedvitals.capture.rounds import RoundSession
 
 log = logging.getLogger("fedvitals")
 
@@ -39,7 +39,6 @@ ERRORS_REMEMBERED = 64
 RECORDING = "fl.recording"
 ROUNDS_APART_S = 0.1  # between two samples at the end of rounds
 SOON_S = 0.15  # what is noted waits for a flush that is so near, and for so long: one transaction is half of two
-MOST_NOTED = 512  # spans that wait; more are not left to the ticker
 MOST_ROUND_SAMPLES = 2_000  # about: later they are taken farther apart
 
 _forks = 0  # how many forks lie between this process and the one that loaded this module
@@ -88,8 +87,7 @@ class Recorder:
         self._blocks = itertools.count(1)
         self._attempts: dict[str, itertools.count[int]] = {}
         self._errors: deque[tuple[Any, ...]] = deque(maxlen=ERRORS_REMEMBERED)
-        self._noted: deque[tuple[Any, ...]] = deque()  # the fields of spans that are not records yet
-        self._begun: list[RoundSession] = []  # rounds of which nobody was told yet
+        self.notes = Notes(self.emit)
         self._lock = threading.Lock()
         self._closed = False
         self._models: Models | None = None
@@ -184,35 +182,7 @@ class Recorder:
         if self._forks != _forks:
             return
         thread = threading.current_thread().name
-        self._noted.append((next(self._ids), None, name, start_ns, end_ns, *where, thread, 0, error, attributes))
-        if len(self._noted) > MOST_NOTED:
-            self._emit_noted()
-
-    def begun(self, session: RoundSession) -> None:
-        """A round has begun. Those that are short are told of once, when they are over."""
-        with self._lock:
-            self._begun.append(session)
-
-    def over(self, session: RoundSession) -> None:
-        """It is about to be told of as a whole."""
-        with self._lock:
-            if session in self._begun:
-                self._begun.remove(session)
-
-    def _emit_noted(self) -> bool:
-        """Whether there was anything."""
-        noted: list[Record] = []
-        with contextlib.suppress(IndexError):  # another thread may take some
-            while self._noted:
-                noted.append(Span._make(self._noted.popleft()))
-        if noted:
-            self.emit(noted)
-        if not self._begun:
-            return bool(noted)
-        with self._lock:  # so that no beginning comes after its end
-            begun, self._begun = self._begun, []
-            self.emit([session.beginning() for session in begun])
-        return True
+        self.notes.span((next(self._ids), None, name, start_ns, end_ns, *where, thread, 0, error, attributes))
 
     def keep_blob(self, data: Callable[[], bytes], size_bytes: int, describe: Callable[[str], Blob]) -> None:
         if self.alive:
@@ -234,7 +204,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Summarise what waits, at once, and have it written."""
-        self._emit_noted()
+        self.notes.pass_on()
         try:
             if self._pending is not None:
                 self._pending.flush()
@@ -288,7 +258,7 @@ class Recorder:
                 self._sample_resources()
             self.run = replace(self.run, health=self.health() | health)
         finally:
-            self._emit_noted()
+            self.notes.pass_on()
             self.emit([self.run])
 
     def _close_sink(self) -> None:
@@ -335,7 +305,7 @@ class Recorder:
         self._passed_on_s = now
         if left_s <= 0.0:
             self.flush()
-        elif self._emit_noted():
+        elif self.notes.pass_on():
             self._sink.nudge()
 
     def _next_look_s(self, due_s: float) -> float:

@@ -292,7 +292,7 @@ class RoundSession:
 
     @harmless
     def _begin(self) -> None:
-        self.recorder.begun(self)
+        self.recorder.notes.begun(self)
 
     def beginning(self) -> Round:
         """What there is to tell of a round that is going on."""
@@ -308,7 +308,7 @@ class RoundSession:
 
     @harmless
     def _finish(self, error: BaseException | None) -> None:
-        self.recorder.over(self)
+        self.recorder.notes.over(self)
         if self.buffer is not None:
             self.buffer.finish()
         self.recorder.emit([self._record(self.recorder.now(), None if error is None else in_words(error))])

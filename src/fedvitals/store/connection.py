@@ -19,6 +19,8 @@ _MAX_VALUE_BYTES = 1 << 28  # of one row: far above any block, and no danger to 
 def open_writer(path: Path, busy_timeout_s: float, *, unborn: bool = False) -> sqlite3.Connection:
     """For the journal. A commit reaches the operating system, so a killed process loses nothing that was committed;
     only checkpoints wait for the disk. An `unborn` run is nobody's loss, and has no readers: it needs no log."""
+    if unborn:
+        path.write_bytes(schema.empty())
     connection = sqlite3.connect(
         path, isolation_level=None, timeout=busy_timeout_s, check_same_thread=False, cached_statements=64
     )

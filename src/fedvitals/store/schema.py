@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -110,6 +111,15 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+@cache
+def empty() -> bytes:
+    """A database without records, as a file: copying it takes a tenth of the time that making its tables does."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        migrate(connection, MIGRATIONS)
+        return connection.serialize()
 
 
 def version_of(connection: sqlite3.Connection) -> int:
