@@ -133,7 +133,10 @@ def as_trees(models: Sequence[Fitted]) -> Trees:
             order = _leaf_order(nodes, 0)
             values = np.zeros(MOST_LEAVES, np.float32)
             values[: len(order)] = nodes["value"][order]
-            tests += [(len(leaves), int(used[feature]), *rest) for feature, *rest in _tests(nodes, order)]
+            tests += [
+                (len(leaves), int(used[column]), limit, missing, keep)
+                for column, limit, missing, keep in _tests(nodes, order)
+            ]
             leaves.append(values)
             scorer.append(number)
     columns = list(zip(*tests, strict=True))
