@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import streaks, tail
+from fedvitals.diagnose.robust import student
 from fedvitals.diagnose.trends import change, trend
 from fedvitals.diagnose.writing import between, seconds, size, times
 
@@ -29,6 +30,14 @@ def test_chance_names_nobody(chart: Chart, usual: float) -> None:
     everyone = np.ones(len(chart.participations), bool)
     runs = [streaks(chart, generator.random(len(everyone)) < usual, everyone) for _ in range(200)]
     assert sum(bool(found) for found in runs) <= 4
+
+
+def test_scores_of_few_numbers_are_held_to_students_law() -> None:
+    """As its tables have it at the normal law's 97.5% and 99.9%; of many numbers it is the normal law."""
+    np.testing.assert_allclose(student(1.95996, np.array([5.0, 10, 30])), [2.571, 2.228, 2.042], rtol=0.02)
+    np.testing.assert_allclose(student(3.09023, np.array([5.0, 10, 30])), [5.893, 4.144, 3.385], rtol=0.03)
+    np.testing.assert_allclose(student(4.5, np.array([1e6])), 4.5, rtol=1e-3)
+    assert np.isfinite(student(8.0, np.array([-1.0, 0.0, 1.0]))).all()
 
 
 def test_a_habit_is_found_from_its_beginning(chart: Chart) -> None:

@@ -37,7 +37,7 @@ MODEL = flattener((64, 32), (64,), (10, 64), (10,))
 
 @given(SIZES)
 def test_every_layer_has_its_share_and_the_total_is_bounded(sizes: list[int]) -> None:
-    """At least 8 buckets or all its values; about 256 in all, or 8 a layer where there are many."""
+    """At least 8 buckets or all its values; about 256 in all, or 8 to 16 a layer where there are many."""
     layers = [layer(size, index) for index, size in enumerate(sizes)]
     buckets = allot_buckets(layers)
     assert all(min(one.size, LEAST_A_LAYER) <= given <= one.size for one, given in zip(layers, buckets, strict=True))
@@ -55,9 +55,10 @@ def test_small_models_are_kept_whole(sizes: list[int]) -> None:
 
 
 def test_small_layers_of_big_models_are_kept_whole() -> None:
-    """A layer of no more than 8 values is never folded, however big the rest."""
-    buckets = allot_buckets([layer(1_000_000), layer(8), layer(1), layer(500_000, 2)])
-    assert buckets[1:3] == (8, 1)
+    """A layer of no more than 16 values is never folded, however big the rest."""
+    buckets = allot_buckets([layer(1_000_000), layer(16), layer(1), layer(500_000, 2), layer(10), layer(17)])
+    assert (*buckets[1:3], buckets[4]) == (16, 1, 10)
+    assert buckets[5] < 17
 
 
 def test_a_layer_that_is_kept_whole_can_be_read_off() -> None:

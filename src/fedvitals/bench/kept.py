@@ -35,7 +35,7 @@ def add(path: Path, said: Mapping[str, Any]) -> None:
     """One more, at once on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(said) + "\n")
+        file.write(json.dumps(said, separators=(",", ":")) + "\n")
 
 
 def _table(given: object) -> Mapping[str, Any]:

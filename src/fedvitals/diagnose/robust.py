@@ -54,3 +54,13 @@ def slope(x: Numbers, y: Numbers) -> float:
     left, right = np.triu_indices(len(x), 1)
     apart = x[right] - x[left]
     return median((y[right] - y[left])[apart != 0] / apart[apart != 0]) if np.any(apart != 0) else math.nan
+
+
+def student(score: float, freedom: Floats) -> Floats:
+    """What a score of the normal law becomes where the noise was taken from few numbers: as rare under Student's law
+    with so many degrees of freedom (Wallace, "Bounds on normal approximations to Student's and the chi-square
+    distributions", Ann. Math. Stat. 1959)."""
+    few = np.maximum(freedom, 1.0)
+    wider = score * (8 * few + 3) / (8 * few + 1)
+    found: Floats = np.sqrt(few * np.expm1(np.minimum(wider**2 / few, 50.0)))
+    return found

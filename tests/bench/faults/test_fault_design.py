@@ -78,6 +78,19 @@ def test_the_plan_has_two_hundred_clean_runs_on_reserved_data(plans: tuple[list[
     assert {"dirichlet-0.1", "natural"} <= {cell.partition for cell in clean}
 
 
+def test_a_plan_that_is_cut_short_has_measured_each_claim(plans: tuple[list[Cell], list[Cell]]) -> None:
+    """Among the first hundred are loud, quiet and clean runs, the clean ones on each reserved data set."""
+    beginning = plans[0][:100]
+    assert {cell.problem for cell in beginning if cell.clean} >= {"fashion", "smartwatch"}
+    assert {"label-noise", "backdoor", "sign-flip", "zero-update"} <= {cell.fault for cell in beginning}
+    assert sum(cell.clean for cell in beginning) >= 40
+
+
+def test_a_cell_is_found_by_its_key(plans: tuple[list[Cell], list[Cell]]) -> None:
+    """Which is all that is kept of it."""
+    assert [Cell.from_key(cell.key) for cell in plans[0]] == plans[0]
+
+
 def test_tuning_refuses_what_is_reserved(plans: tuple[list[Cell], list[Cell]]) -> None:
     """Reserved data sets and odd seeds are an error, and the tuning plan has none of them."""
     _, cells = plans

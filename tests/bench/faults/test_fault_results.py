@@ -178,6 +178,18 @@ def test_the_command_writes_from_what_is_kept(
     assert (page.parent / "fault-bench.svg").is_file()
 
 
+def test_what_a_page_is_made_of_is_kept_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it is there on the next machine, too: the same page can be written without playing anything."""
+    monkeypatch.setattr(measuring, "planned", lambda tuning: CELLS)
+    results = Results(tmp_path / "explanation" / "fault-bench.jsonl")
+    for cell in CELLS:
+        results.add(_line(cell, rules_version()))
+    measuring.run(minutes=0, write=str(tmp_path))
+    page = (tmp_path / "explanation" / "fault-bench.md").read_text()
+    assert "5 of 5 planned runs" in page
+    assert Results(results.path).lines == results.lines
+
+
 def test_wishes_that_cannot_be_are_refused(tmp_path: Path) -> None:
     """A final page of tuning runs, a folder that is not there, an option that another bench does not take."""
     with pytest.raises(FedvitalsError, match="final page"):

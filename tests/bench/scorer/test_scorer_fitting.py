@@ -9,7 +9,7 @@ import pytest
 
 from fedvitals.bench.scorer.calibration import alarmed, thresholds
 from fedvitals.bench.scorer.curriculum import FOURTH_MIX, lesson
-from fedvitals.bench.scorer.fitting import as_trees
+from fedvitals.bench.scorer.fitting import Fitted, as_trees, separating
 from fedvitals.bench.scorer.kinds import ALARMS, EXACT, KINDS, WATCHED
 from fedvitals.bench.scorer.lessons import learnt
 from fedvitals.diagnose.evidence.course import FEATURES
@@ -31,7 +31,24 @@ def test_trees_say_what_scikit_learn_says() -> None:
         for leaves in (3, 16)
     ]
     expected = np.stack([model.decision_function(rows) for model in models], axis=1)
-    np.testing.assert_allclose(as_trees(models).scores(rows), expected, atol=1e-5)
+    columns = np.arange(2, 16, 2)
+    wider = np.full((900, 20), np.nan, np.float32)
+    wider[:, columns] = rows
+    np.testing.assert_allclose(
+        as_trees([Fitted(model, columns) for model in models]).scores(wider), expected, atol=1e-5
+    )
+
+
+def test_features_are_chosen_by_what_they_tell_of_any_kind() -> None:
+    """Of two kinds that show in different features, both are kept; in which direction does not matter."""
+    random = np.random.default_rng(0)
+    honest, one, other = (random.standard_normal((2000, 6)).astype(np.float32) for _ in range(3))
+    one[:, 1] += 2
+    other[:, 4] -= 2
+    found = separating(honest, [one, other, honest[:0]])
+    assert set(np.argsort(-found)[:2].tolist()) == {1, 4}
+    assert 0.4 < found[[1, 4]].min() <= found.max() <= 0.5
+    assert found[[0, 2, 3, 5]].max() < 0.05
 
 
 def test_scorers_come_back_from_their_file(tmp_path: Path) -> None:

@@ -132,6 +132,27 @@ def test_rates_show_without_gradients(tmp_path: Path) -> None:
     assert findings[0].evidence["by_gradient"] is False
 
 
+@pytest.mark.parametrize(("early", "codes"), [(1e-5, ["FL413"]), (0.1, [])], ids=["always small", "small only later"])
+def test_updates_that_only_became_small_are_no_low_rate(tmp_path: Path, early: float, codes: list[str]) -> None:
+    """Of a run that does not get anywhere, updates next to nothing are the cause only if they were so from the first
+    round on: else something else made them so."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        torch.manual_seed(0)
+        net = model()
+        for number in range(16):
+            with run.round(number, model=net) as rnd:
+                for place in range(5):
+                    with rnd.client(place, samples=20) as client:
+                        client.step(2.0)
+                        client.submit(_moved(net, early if number < 5 else 1e-5), loss=2.0)
+                rnd.evaluated(loss=2.0)
+
+    findings = found(looped(tmp_path, loop), "FL413")
+    assert [one.code for one in findings] == codes
+    assert not any(one.clients for one in findings)
+
+
 @pytest.mark.parametrize("rule", [*LEARNING, *FAIRNESS], ids=lambda one: one.code)
 def test_every_page_is_whole(rule: object) -> None:
     """A title and all sections, in their order."""

@@ -50,6 +50,12 @@ class Cell:
         """One word for each, in order: the name under which its result is kept."""
         return "/".join(str(value) for value in asdict(self).values())
 
+    @staticmethod
+    def from_key(key: str) -> Cell:
+        """The cell of that name."""
+        problem, partition, clients, share, fault, strength, bad, begins, seed = key.split("/")
+        return Cell(problem, partition, int(clients), float(share), fault, strength, bad, int(begins), int(seed))
+
     @property
     def clean(self) -> bool:
         return self.fault == CLEAN

@@ -11,7 +11,7 @@ faults, FedDebug's own protocol) and the clean runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, product, zip_longest
+from itertools import chain, combinations, product, zip_longest
 from typing import Any
 
 import numpy as np
@@ -46,22 +46,28 @@ TUNING_SEEDS = (0, 2, 4)
 
 
 def planned(*, tuning: bool = False) -> list[Cell]:
-    """All cells, the most telling first. Data that is not here is left out; `existing.omitted` says so."""
+    """All cells, the most telling first: one of each claim in turn, and one of all the rest, so that a bench that is
+    cut short has measured each. Data that is not here is left out; `existing.omitted` says so."""
     problems = [name for name, one in PROBLEMS.items() if not one.missing and not (tuning and one.reserved)]
-    cells: dict[Cell, None] = {}
-    for seed in TUNING_SEEDS if tuning else SEEDS:
-        parts = (
-            _cells(covering(_levels(problems), _exists, seed), seed),
-            _cells(loud(problems, seed), seed),
-            _cells(quiet(problems, seed), seed),
-            _cells(feddebugs(problems), seed),
-            clean(problems, seed),
-        )
-        cells |= dict.fromkeys(_dealt(parts))
+    seeds = TUNING_SEEDS if tuning else SEEDS
+    claims: list[list[Iterator[Cell]]] = [
+        *([clean([name], seed) for seed in seeds] for name in problems if PROBLEMS[name].reserved),
+        [_cells(loud(problems, seed), seed) for seed in seeds],
+        [_cells(quiet(problems, seed), seed) for seed in seeds],
+        [_rest(problems, seed) for seed in seeds],
+    ]
+    cells = dict.fromkeys(_dealt(chain.from_iterable(claim) for claim in claims))
     if tuning:
         for cell in cells:
             check_tuning(cell)
     return list(cells)
+
+
+def _rest(problems: Sequence[str], seed: int) -> Iterator[Cell]:
+    """The covering design, FedDebug's circumstances and the other clean runs."""
+    known = [name for name in problems if not PROBLEMS[name].reserved]
+    rows = (covering(_levels(problems), _exists, seed), feddebugs(problems))
+    return _dealt((*(_cells(some, seed) for some in rows), clean(known, seed)))
 
 
 def quick() -> list[Cell]:

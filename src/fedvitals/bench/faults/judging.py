@@ -62,12 +62,19 @@ class Line:
     stopped: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Short enough to be kept beside the page: a cell is its key, and what is empty is left out."""
+        said = {
+            name: value
+            for name, value in asdict(self).items()
+            if value not in (None, "", {}) or name in ("struck", "hit")
+        }
+        return {**said, "cell": self.cell.key}
 
     @staticmethod
     def from_dict(given: Mapping[str, Any]) -> Line:
         named = {name: Named(tuple(one["end"]), dict(one["first"])) for name, one in given["named"].items()}
-        return Line(**{**given, "cell": Cell(**given["cell"]), "named": named})
+        empty: dict[str, Any] = {"accusing": {}, "suspecting": {}}
+        return Line(**{**empty, **given, "cell": Cell.from_key(given["cell"]), "named": named})
 
 
 def judged(cell: Cell, version: str, rules: Sequence[Rule] = RULES) -> Line:

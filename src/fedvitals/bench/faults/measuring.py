@@ -14,7 +14,8 @@ from fedvitals.bench.faults.design import planned
 from fedvitals.bench.faults.design import quick as quick_cells
 from fedvitals.bench.faults.existing import check_tuning, omitted
 from fedvitals.bench.faults.judging import Line
-from fedvitals.bench.faults.page import left_out, write
+from fedvitals.bench.faults.page import PAGE, left_out
+from fedvitals.bench.faults.page import write as written
 from fedvitals.bench.faults.playing import play
 from fedvitals.bench.faults.problems import FOLDER_VARIABLE
 from fedvitals.bench.faults.results import Results, rules_version
@@ -38,7 +39,8 @@ def run(
     write: str | None = None,
 ) -> list[Row]:
     """Rows of what is known after so many minutes. `tuning` keeps to what rules may be developed on; `quick` is a slice
-    of two minutes that keeps nothing unless `results` names a file; `write` makes the page in that folder."""
+    of two minutes that keeps nothing unless `results` names a file; `write` makes the page in that folder, and keeps
+    what it is made of beside it."""
     if tuning and write:
         raise FedvitalsError("--write makes the final page, and --tuning measures on what rules were developed on")
     if data is not None:
@@ -48,7 +50,8 @@ def run(
     cells = _cells(quick, tuning)
     limit = minutes if minutes is not None else QUICK_MINUTES if quick else MINUTES
     with tempfile.TemporaryDirectory() as nowhere:
-        kept = Path(nowhere) / "faults.jsonl" if quick else TUNING if tuning else FINAL
+        final = Path(write) / PAGE.with_suffix(".jsonl") if write is not None else FINAL
+        kept = Path(nowhere) / "faults.jsonl" if quick else TUNING if tuning else final
         found = Results(Path(results) if results is not None else kept)
         version = rules_version()
         _go_on(found, cells, version, limit, redo=redo)
@@ -92,7 +95,7 @@ def _tell(lines: Sequence[Line], cells: Sequence[Cell], version: str, *, quick: 
 def _write(folder: Path, lines: Sequence[Line], cells: Sequence[Cell], newest: str) -> None:
     if not lines:
         raise FedvitalsError("there are no results to write: run the bench first, or name its file with --results")
-    for path in write(folder, lines, cells, omitted(), newest):
+    for path in written(folder, lines, cells, omitted(), newest):
         _say(f"written: {path}")
 
 

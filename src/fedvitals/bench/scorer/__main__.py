@@ -27,18 +27,18 @@ from fedvitals.diagnose.evidence.course import FEATURES
 from fedvitals.diagnose.evidence.forest import SCORER, Scorers, save
 from fedvitals.diagnose.evidence.suspicion import CLOCKS, watched
 
-ACCUSE_RATE = 0.008  # of runs without a fault, of all kinds and clocks together
-SUSPECT_RATE = 0.025
+ACCUSE_RATE = 0.005  # of runs without a fault, of all kinds and clocks together
+SUSPECT_RATE = 0.02
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fedvitals.bench.scorer", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the real data sets (mnist, shakespeare)")
     parser.add_argument("--lessons", type=Path, default=Path(".fedvitals-lessons"), help="where lessons are kept")
-    parser.add_argument("--first", type=int, default=1050, help="how many lessons of the first mix")
-    parser.add_argument("--second", type=int, default=300, help="how many of the second")
-    parser.add_argument("--third", type=int, default=297, help="how many of the third")
-    parser.add_argument("--fourth", type=int, default=320, help="how many of the fourth")
+    parser.add_argument("--first", type=int, default=517, help="how many lessons of the first mix")
+    parser.add_argument("--second", type=int, default=151, help="how many of the second")
+    parser.add_argument("--third", type=int, default=18, help="how many of the third")
+    parser.add_argument("--fourth", type=int, default=308, help="how many of the fourth")
     parser.add_argument("--write", type=Path, default=SCORER, help="the file to write")
     args = parser.parse_args(words)
     logging.disable(logging.WARNING)

@@ -93,6 +93,7 @@ def lesson(number: int, data: Path, subsets: Path) -> Lesson:
     half = draw.random() < 0.35
     train |= {"rounds": rounds, "clients_per_round": max(5, clients // 2) if half else clients}
     job: dict[str, Any] = {"seed": number, "name": "lesson", "data": rows, "model": model, "train": train}
+    job["execute"] = {"workers": 1}  # small trainings: further processes would take longer to start than to train
     kind, from_round = _fault(draw, mix, family, partition, clients, job)
     return Lesson(number, family, partition, kind, from_round, job)
 

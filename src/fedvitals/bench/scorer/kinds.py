@@ -49,11 +49,9 @@ ALARMS: Mapping[str, frozenset[str]] = {
     "any": frozenset(SCORED.values()),
     "sent": frozenset({"sign-flip", "scaled-update", "gaussian-update"}),
     "taught": frozenset({"label-flip", "label-noise", "backdoor", "swapped-features"}),
-    "noise": frozenset({"label-noise"}),  # the quietest in an update, and the one that the losses tell most of
 }
 WATCHED: Mapping[str, frozenset[str]] = {
-    "any": frozenset({"now", "two", "rise5", "rise8"}),
-    "sent": frozenset({"now", "two"}),
-    "taught": frozenset({"now", "rise5"}),
-    "noise": frozenset({"now", "rise5"}),
+    "any": frozenset({"now", "rise5"}),
+    "sent": frozenset({"two"}),
+    "taught": frozenset({"now", "rise8"}),
 }

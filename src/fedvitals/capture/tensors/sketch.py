@@ -25,18 +25,19 @@ from fedvitals.vocabulary import Layer, Layout, Sketch
 
 BUCKETS = 256
 LEAST_A_LAYER = 8
+SMALL = 16  # values: such a layer is kept whole, for the bias behind the last matrix tells of each class
 UNIT_BUCKETS = 8
 UNIT_RANGE = 2.0  # a bucket of a unit vector stays well inside this
 SEED = 20_160_217  # of the sketch itself: never the job's, so that runs can be compared
 
 
 def allot_buckets(layers: Sequence[Layer], total: int = BUCKETS) -> tuple[int, ...]:
-    """Buckets of each layer: at least 8 (or its size), the rest by the square root of what is left of it.
+    """Buckets of each layer: at least 8, or all of up to 16 values, the rest by the square root of what is left of it.
 
-    A layer with no more values than buckets is kept whole. Beyond 32 layers the total grows, to keep 8 for each.
+    A layer with no more values than buckets is kept whole. Beyond some 16 to 32 layers the total grows, to keep that.
     """
     sizes = [layer.size for layer in layers]
-    allotted = [min(size, LEAST_A_LAYER) for size in sizes]
+    allotted = [size if size <= SMALL else LEAST_A_LAYER for size in sizes]
     for _ in range(8):
         left = total - sum(allotted)
         wants = [math.sqrt(size - given) if size > given else 0.0 for size, given in zip(sizes, allotted, strict=True)]

@@ -16,30 +16,27 @@ from fedvitals.diagnose.chart import NORM, Chart, Singles, Updates
 from fedvitals.diagnose.evidence.measures import (
     COHORT,
     NAMES,
-    OWN,
     SINGLE,
     TINY,
-    Numbers,
-    Parts,
+    Directions,
     cohort_measures,
     parts,
+    pushed_rows,
     pushed_units,
     rows_of,
     singles,
     unit,
 )
+from fedvitals.diagnose.evidence.memory import FLOOR, Memory
 from fedvitals.diagnose.robust import TO_SIGMA
 from fedvitals.store.table import Floats, Ints
 
-WAYS = ("now", "lately", "ever", "change", "change_lately", "away", "moved")
+WAYS = ("now", "lately", "ever", "change", "change_lately", "away", "moved", "split")
 CONTEXT = ("cohort", "past", "agreement", "sickness", "wild", "learnt", "classes")
 FEATURES = (
     *(f"{name}.{way}" for way in WAYS for name in NAMES),
     *(f"context.{name}" for name in CONTEXT),
 )
-LATELY = 5
-RECENT = 3  # of a change: these, against everything before them
-FLOOR = 0.02  # of a spread: logs and cosines that differ by less are equal
 MOST = 50.0  # a score beyond this says no more
 LEAST_COHORT = 4
 
@@ -62,21 +59,6 @@ class Course:
         return self.features[:, FEATURES.index(name)].astype(np.float64)
 
 
-class _Memory:
-    """What is kept of each client from round to round."""
-
-    def __init__(self, clients: int, buckets: int, units: int) -> None:
-        self.count = np.zeros(clients, np.int64)
-        self.previous = np.zeros((clients, buckets), np.float32)
-        self.total = np.zeros((clients, buckets), np.float32)
-        self.first = np.zeros((clients, buckets), np.float32)
-        self.apart = np.zeros((clients, buckets), np.float32)  # the sum of what it did unlike the cohort
-        self.units = np.zeros((clients, units))
-        self.raw = np.full((clients, RECENT - 1, len(NAMES)), np.nan)
-        self.scores = np.full((clients, LATELY - 1, len(NAMES)), np.nan)
-        self.sums, self.score_sums, self.seen = (np.zeros((clients, len(NAMES))) for _ in range(3))
-
-
 def course(chart: Chart) -> Course:
     """The course of a run. Asked for through `chart.shared(course)`: several rules want it."""
     out = np.full((len(FEATURES), len(chart.participations)), np.nan, np.float32).T  # the scorer goes by columns
@@ -84,51 +66,41 @@ def course(chart: Chart) -> Course:
     if updates is None or updates.sketches is None:
         return Course(out, np.empty((len(out), len(NAMES))), np.empty(0, np.int64))
     plain = np.full((len(out), len(NAMES)), np.nan)
-    where, alone, pushed = parts(updates), singles(chart, updates), pushed_units(updates)
-    memory = _Memory(len(chart.clients), updates.sketches.shape[1], 0 if pushed is None else pushed.shape[1])
+    where, alone = parts(updates), singles(chart, updates)
+    every = Directions(updates.sketches, pushed_units(updates), pushed_rows(updates))
+    memory = Memory(len(chart.clients), every)
     mood = _Mood()
     measured = []
     for _, cohort in chart.cohorts:
         rows = rows_of(chart, cohort)
         if len(rows) < LEAST_COHORT:
             continue
-        raw, sketches, units = _raw(updates, rows, alone, pushed, where, memory, chart.participations.client[rows])
-        clients = chart.participations.client[rows]
+        clients, now = chart.participations.client[rows], _directions(every, rows)
+        together = cohort_measures(now, _log_shares(updates, rows), where)
+        raw = np.concatenate([alone[rows], together, memory.own(clients, now, where)], axis=1)
         context = mood.context(chart, cohort, rows, raw, updates)
         seen = _seen(raw, memory, clients)
         out[rows] = np.concatenate([*seen, _with_past(context, memory, clients)], axis=1)
-        _remember(memory, clients, raw, seen[0].astype(np.float32), sketches, units)
+        memory.remember(clients, now, raw, seen[0])
         plain[rows] = raw
         measured.append(rows)
     return Course(out, plain, np.concatenate(measured) if measured else np.empty(0, np.int64))
 
 
-def _raw(
-    updates: Updates, rows: Ints, alone: Floats, pushed: Floats | None, where: Parts, memory: _Memory, clients: Ints
-) -> tuple[Floats, Numbers, Numbers | None]:
-    """The measures of one round, and the directions that they came from."""
-    sketches = unit(_sketches(updates, rows))
-    units = None if pushed is None else unit(np.nan_to_num(pushed[rows]))
+def _directions(every: Directions, rows: Ints) -> Directions:
+    """Those of one round, as unit rows."""
+    units, whole = (None if one is None else unit(np.nan_to_num(one[rows])) for one in every[1:])
+    return Directions(unit(every.sketches[rows]), units, whole)
+
+
+def _log_shares(updates: Updates, rows: Ints) -> Floats:
+    """Of each layer in the update's norm."""
     norms = np.maximum(updates.stats[rows, :, NORM].astype(np.float64), TINY)
-    shares = np.log(norms / np.sqrt((norms**2).sum(axis=1, keepdims=True)))
-    together = cohort_measures(sketches, units, np.maximum(shares, -12.0), where)
-    own = np.full((len(rows), len(OWN)), np.nan)
-    known = memory.count[clients] > 0
-    mean = sketches.mean(axis=0)
-    own[known, 0] = (sketches * memory.previous[clients]).sum(axis=1)[known]
-    own[known, 1] = (sketches * unit(memory.total[clients])).sum(axis=1)[known]
-    own[known, 2] = (sketches * unit(memory.first[clients])).sum(axis=1)[known]
-    own[known, 3] = (unit(sketches - mean) * unit(memory.apart[clients])).sum(axis=1)[known]
-    if units is not None:
-        own[known, 4] = (units * unit(memory.units[clients])).sum(axis=1)[known]
-    return np.concatenate([alone[rows], together, own], axis=1), sketches, units
+    logs: Floats = np.maximum(np.log(norms / np.sqrt((norms**2).sum(axis=1, keepdims=True))), -12.0)
+    return logs
 
 
-def _sketches(updates: Updates, rows: Ints) -> Numbers:
-    return np.empty((0, 0)) if updates.sketches is None else updates.sketches[rows]
-
-
-def _seen(raw: Floats, memory: _Memory, clients: Ints) -> tuple[Floats, ...]:
+def _seen(raw: Floats, memory: Memory, clients: Ints) -> tuple[Floats, ...]:
     """The ways, in the order of WAYS."""
     now, away = _scored(raw)
     lately = _mean(np.concatenate([memory.scores[clients], now[:, None]], axis=1))
@@ -139,7 +111,8 @@ def _seen(raw: Floats, memory: _Memory, clients: Ints) -> tuple[Floats, ...]:
         last = np.concatenate([memory.raw[clients], raw[:, None]], axis=1)
         earlier = (past - np.nansum(last[:, :-1], axis=1)) / (times - (~np.isnan(last[:, :-1])).sum(axis=1))
         change_lately = scores(_mean(last) - earlier)
-    return now, lately, ever, change, change_lately, away, moved
+        split = np.clip(memory.levels.split(clients, memory.count[clients], away), -MOST, MOST)
+    return now, lately, ever, change, change_lately, away, moved, split
 
 
 def _mean(values: Floats) -> Floats:
@@ -175,25 +148,7 @@ def _medians(values: Floats) -> tuple[Floats, Ints]:
     return 0.5 * (ordered[low, columns] + ordered[high, columns]), count
 
 
-def _remember(
-    memory: _Memory, clients: Ints, raw: Floats, now: Singles, sketches: Numbers, units: Numbers | None
-) -> None:
-    memory.count[clients] += 1
-    memory.previous[clients] = sketches
-    memory.total[clients] += sketches
-    early = memory.count[clients] <= RECENT
-    memory.first[clients[early]] += sketches[early]
-    memory.apart[clients] += unit(sketches - sketches.mean(axis=0))
-    if units is not None:
-        memory.units[clients] += units
-    for ring, new in ((memory.raw, raw), (memory.scores, now)):
-        ring[clients] = np.concatenate([ring[clients][:, 1:], new[:, None]], axis=1)
-    memory.sums[clients] += np.nan_to_num(raw)
-    memory.score_sums[clients] += np.nan_to_num(now)
-    memory.seen[clients] += ~np.isnan(raw)
-
-
-def _with_past(context: Floats, memory: _Memory, clients: Ints) -> Floats:
+def _with_past(context: Floats, memory: Memory, clients: Ints) -> Floats:
     rows = np.repeat(context[None], len(clients), axis=0)
     rows[:, CONTEXT.index("past")] = np.log1p(memory.count[clients])
     return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,10 @@ SINGLE = (
     "bias_skew",  # a few classes pushed up, or a few pushed down
     "units_focus",  # how few output units carry the update
     "samples",
+    "gradient",  # log norm of its first gradient, of the very model that the others received
+    "gradient_first",  # log share of the first matrix in it
+    "rate",  # log norm less log steps and log first gradient: about its learning rate
+    "late_loss",  # log of the mean over the second half of its steps
 )
 COHORT = (
     "cosine",  # to the mean direction of the others
@@ -45,6 +50,7 @@ COHORT = (
     "cosine_units",
     "nearest",  # cosine to the nearest other
     "profile",  # distance of its layer shares from the cohort's
+    "cosine_rows",  # to the others, each output unit's row for itself
 )
 OWN = (
     "own_previous",  # cosine to its own last update
@@ -52,11 +58,32 @@ OWN = (
     "own_first",  # to the mean direction of its first participations
     "own_signature",  # to its own past, both less what the cohort did
     "own_units",  # of how it pushed the output units, to its own past
+    "own_last",  # of the last matrix
+    "own_rows",  # each output unit's row for itself
+    "late_signature",  # of its last five together to all before them, both less what the cohort did
+    "late_steady",  # how much its last five are unlike the cohort in the same way
+    "late_news",  # the same in ways in which it was not before
+    "long_signature",  # the same two of its last eight
+    "long_news",
+    "late_last",  # the signature in the last matrix
+    "late_first",
+    "late_pushed",  # by how much it pushes one of the units more than it used to
+    "late_pulled",
+    "late_rows",  # of the rows of the last matrix in its last five, to all before them
+    "late_rows_news",
 )
 NAMES = (*SINGLE, *COHORT, *OWN)
 TINY = 1e-12
 Numbers = NDArray[np.floating]  # single precision where there are many
 Put = Callable[[str, Numbers], None]
+
+
+class Directions(NamedTuple):
+    """Where the updates of one round point, unit rows: as a whole, and in the last matrix."""
+
+    sketches: Numbers
+    units: Numbers | None  # the signed sums of its rows
+    rows: Numbers | None  # sketches of its rows, one after the other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +139,7 @@ def singles(chart: Chart, updates: Updates) -> Floats:
         put("norm_for_loss", norm - first_loss)
         put("samples", np.log(np.maximum(table.samples, 1.0)))
         _put_curves(put, updates)
+        _put_gradients(put, chart, norm)
         _put_shapes(put, stats, where, total)
         _put_units(put, updates, where)
     out[~updates.present] = np.nan
@@ -139,6 +167,26 @@ def _put_curves(put: Put, updates: Updates) -> None:
     moves = np.abs(np.diff(losses, axis=1))
     count = np.maximum((~np.isnan(moves)).sum(axis=1), 1)
     put("loss_rough", np.nansum(moves, axis=1) / count)
+    plain, steps = updates.losses.astype(np.float64), np.cumsum(~np.isnan(losses), axis=1)
+    late = ~np.isnan(losses) & (2 * steps > steps[:, -1:])
+    mean = np.where(late, plain, 0.0).sum(axis=1) / late.sum(axis=1)
+    put("late_loss", np.log(np.maximum(mean, 1e-6)))
+
+
+def _put_gradients(put: Put, chart: Chart, norm: Floats) -> None:
+    gradients = chart.gradients
+    if gradients is None or not len(gradients.step):
+        return
+    first = (gradients.row >= 0) & (gradients.step == 0)
+    squares = np.full((len(norm), gradients.norms.shape[1]), np.nan)
+    squares[gradients.row[first]] = gradients.norms[first].astype(np.float64) ** 2
+    total = squares.sum(axis=1)
+    length = 0.5 * np.log(np.where(total > TINY**2, total, np.nan))
+    put("gradient", length)
+    put("rate", norm - np.log(np.maximum(chart.participations.steps, 1.0)) - length)
+    matrices = [index for index, layer in enumerate(gradients.layout.layers) if len(layer.shape) >= 2]
+    if matrices and matrices[0] < squares.shape[1]:
+        put("gradient_first", 0.5 * np.log(np.maximum(squares[:, matrices[0]] / total, TINY**2)))
 
 
 def _put_shapes(put: Put, stats: Floats, where: Parts, total: Floats) -> None:
@@ -168,6 +216,14 @@ def pushed_units(updates: Updates) -> Floats | None:
     if updates.unit_norms is None or updates.unit_sums is None or not updates.unit_norms.shape[1]:
         return None
     return updates.unit_norms.astype(np.float64) * updates.unit_sums.astype(np.float64)
+
+
+def pushed_rows(updates: Updates) -> Numbers | None:
+    """[participations, units * buckets]: sketches of the last matrix's rows, as one direction."""
+    if updates.unit_norms is None or updates.unit_sketches is None or not updates.unit_norms.shape[1]:
+        return None
+    found: Numbers = updates.unit_sketches * updates.unit_norms[:, :, None]
+    return found.reshape(len(found), -1)
 
 
 def _put_units(put: Put, updates: Updates, where: Parts) -> None:
@@ -200,8 +256,9 @@ def unit(vectors: Numbers) -> Numbers:
     return np.divide(vectors, np.where(lengths > TINY, lengths, np.inf))
 
 
-def cohort_measures(sketches: Numbers, pushed: Numbers | None, log_shares: Floats, where: Parts) -> Floats:
-    """[cohort, COHORT] of the updates of one round; `sketches` and `pushed` are unit rows."""
+def cohort_measures(now: Directions, log_shares: Floats, where: Parts) -> Floats:
+    """[cohort, COHORT] of the updates of one round."""
+    sketches, pushed, _ = now
     out = np.full((len(sketches), len(COHORT)), np.nan)
     if len(sketches) < 3:
         return out
@@ -217,7 +274,17 @@ def cohort_measures(sketches: Numbers, pushed: Numbers | None, log_shares: Float
     out[:, 5] = angles.max(axis=1)
     away = log_shares - np.median(log_shares, axis=0)
     out[:, 6] = np.log(np.sqrt((np.minimum(np.abs(away), 10.0) ** 2).mean(axis=1)) + 1e-3)
+    if now.rows is not None and pushed is not None:
+        out[:, 7] = each_unit(now.rows, now.rows.sum(axis=0) - now.rows, pushed.shape[1])
     return out
+
+
+def each_unit(rows: Numbers, others: Numbers, units: int) -> Numbers:
+    """How like each output unit's row is to another of the same unit, weighted by its share of the update."""
+    mine, theirs = rows.reshape(len(rows), units, -1), others.reshape(len(others), units, -1)
+    lengths = np.sqrt(np.einsum("cub,cub->cu", mine, mine))
+    found: Numbers = np.einsum("cub,cub,cu->c", mine, unit(theirs), lengths)
+    return found
 
 
 def _to_others(rows: Numbers) -> Numbers:

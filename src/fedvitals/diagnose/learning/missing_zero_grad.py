@@ -13,10 +13,11 @@ way was, growth of the sampled gradients.
 
 False alarms: the leap must lie between a half and seven fifths of what piling gives (on a logarithmic scale), beyond
 the score that one of the run's clients would pass by chance in one of a thousand runs (with the client's own noise, or
-the typical client's where that is more), begin in a round whose model is well and after at least three usual
-participations, and last: for four participations, and six of seven from then on lie beyond the middle of the leap, as a
-few lucky batches do not. A client whose learning rate was raised by just that factor looks the
-same. With one or two steps a participation there is nothing, or next to nothing, to pile up: not seen.
+the typical client's where that is more, and by Student's law: a few participations tell noise only roughly), begin in a
+round whose model is well and after at least three usual participations, and last: for four participations, and six of
+seven from then on lie beyond the middle of the leap, as a few lucky batches do not. A client whose learning rate was
+raised by just that factor looks the same. With one or two steps a participation there is nothing, or next to nothing,
+to pile up: not seen.
 
 Do: optimizer.zero_grad() before each backward().
 
@@ -38,7 +39,7 @@ from fedvitals.diagnose.learning.cohorts import in_order, row_medians, well
 from fedvitals.diagnose.learning.loss_paths import unusual_path
 from fedvitals.diagnose.learning.piling import of_run
 from fedvitals.diagnose.learning.rates import early_jumps, loss_jumps, rates
-from fedvitals.diagnose.robust import median, threshold
+from fedvitals.diagnose.robust import median, student, threshold
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.writing import factor, see_client, short, write
 from fedvitals.store.table import Floats, Ints
@@ -100,12 +101,13 @@ def _piled(chart: Chart) -> Iterator[Pile]:
     shift, leap = change.shift, _leaps(own, change.split)
     longer = _leaps(in_order(chart, rate.longer), change.split)
     limit = threshold(len(chart.clients) * max(away.shape[1], 1), FALSE_ALARMS)
+    limits = student(limit, np.isfinite(away).sum(axis=1) - 1.0)
     above = _at(own - in_order(chart, rate.top), change.split) > NOISE  # plain steps do not get there
     least = np.where(steps < 3, LEAST_TWO, LEAST) * expected
     fits = above & (shift > least) & (leap > least) & (longer > LONGER * leap)
     fits &= (change.split >= LEAST_USUAL) & (_lasting(away, change.split, shift) >= LASTS)
     healthy = chart.shared(well)
-    for client in np.flatnonzero(fits & (change.score > limit)):
+    for client in np.flatnonzero(fits & (change.score > limits)):
         rows = chart.histories[client]
         place = int(change.split[client])
         way = _way(chart, int(client), place)

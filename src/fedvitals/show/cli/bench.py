@@ -39,7 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="FOLDER", help="faults, codecs: where the data sets are (default: ../shared/data)"
     )
     parser.add_argument("--tuning", action="store_true", help="faults: only what rules may be developed on")
-    parser.add_argument("--results", metavar="FILE", help="faults, codecs: where results are kept (default: in .bench)")
+    parser.add_argument(
+        "--results",
+        metavar="FILE",
+        help="faults, codecs: where results are kept (default: in .bench; faults --write: beside the page)",
+    )
     parser.add_argument("--redo", action="store_true", help="faults: play again what other rules have judged")
     parser.add_argument(
         "--write",

@@ -1,0 +1,67 @@
+"""What is kept of clients from round to round, and what shows in it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedvitals.diagnose.evidence.measures import NAMES, OWN, Directions, Parts, unit
+from fedvitals.diagnose.evidence.memory import LATELY, LEAST_BEFORE, Levels, Memory
+
+CLIENTS = np.arange(6)
+NOWHERE = Parts(None, None, None, (), ())
+
+
+def _splits(series: np.ndarray) -> np.ndarray:
+    """[participations, clients]: of the first measure, where all measures go as these series do."""
+    levels = Levels(len(CLIENTS), len(NAMES))
+    every = np.repeat(series[:, :, None], len(NAMES), axis=2)
+    return np.array([levels.split(CLIENTS, np.full(6, number), every[number])[:, 0] for number in range(len(series))])
+
+
+def test_a_change_of_level_stands_out_and_grows_with_time() -> None:
+    """Of one that rises by twice its noise; the others have no change to speak of. It takes three before it."""
+    series = np.random.default_rng(0).normal(size=(20, 6))
+    series[8:, 2] += 2.0
+    found = _splits(series)
+    assert np.isnan(found[:LEAST_BEFORE]).all()
+    assert found[15, 2] > 4
+    assert found[15, 2] > found[8, 2]
+    assert np.abs(np.delete(found, 2, axis=1)[LEAST_BEFORE:]).max() < 4
+
+
+def test_who_was_always_so_has_no_change() -> None:
+    """However far from the others; nor has a series of the same numbers, or of missing ones."""
+    series = np.random.default_rng(1).normal(size=(16, 6))
+    series[:, 4] += 40.0
+    series[:, 5] = np.nan
+    found = _splits(series)[LEAST_BEFORE:]
+    assert np.abs(found[:, 4]).max() < 4
+    assert np.abs(found[:, 5]).max() == 0
+
+
+def test_a_quiet_change_of_direction_shows_in_the_last_five_together() -> None:
+    """Noise hides it in any single update; whoever goes on as before is like its own past."""
+    random = np.random.default_rng(2)
+    memory, kept = Memory(6, _directions(random, np.zeros((6, 40)))), []
+    taste = 0.3 * unit(random.normal(size=(6, 40)))
+    other = 0.3 * unit(random.normal(size=40))
+    for number in range(24):
+        mine = taste.copy()
+        if number >= 24 - LATELY:
+            mine[1] = other
+        now = _directions(random, mine)
+        kept.append(memory.own(CLIENTS, now, NOWHERE))
+        memory.remember(CLIENTS, now, np.zeros((6, len(NAMES))), np.zeros((6, len(NAMES))))
+    end = kept[-1][:, OWN.index("late_rows")]
+    assert end[1] < 0.5 * np.delete(end, 1).min()
+    news = kept[-1][:, OWN.index("late_news")]
+    assert news[1] > 1.5 * np.delete(news, 1).max()
+    assert np.isnan(kept[LATELY - 1][:, OWN.index("late_rows")]).all()
+    pushed = kept[-1][:, OWN.index("late_pushed")]
+    assert pushed.argmax() == 1
+    assert np.isnan(kept[0]).all()
+
+
+def _directions(random: np.random.Generator, taste: np.ndarray) -> Directions:
+    noisy = unit(taste + 0.05 * random.normal(size=taste.shape))
+    return Directions(noisy.astype(np.float32), noisy, np.repeat(noisy, 2, axis=1))
