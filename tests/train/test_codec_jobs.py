@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,8 +14,10 @@ from fedvitals.codecs import Update, parse, register
 from fedvitals.codecs.registry import unregister
 from fedvitals.errors import CodecError, JobError
 from fedvitals.settings import Settings
-from fedvitals.train.engine import train
+from fedvitals.train.engine import Training, train
+from fedvitals.train.hooks import NoHook, Rollback, RoundUpdates
 from fedvitals.train.job import Job
+from fedvitals.train.progress import NoProgress
 from fedvitals.train.result import Result
 from fedvitals.vocabulary import Outcome
 
@@ -152,3 +154,30 @@ def test_updates_that_were_too_stale_leave_no_trace(tmp_path: Path) -> None:
     assert {one.outcome for one in mine} <= {Outcome.REJECTED, Outcome.LATE}
     assert any(one.outcome == Outcome.REJECTED for one in mine)
     assert not any("residual_norm" in (one.metrics or "") for one in mine)
+
+
+class Nobody(NoHook):
+    """Leaves one client out of every round, or takes every round back."""
+
+    def __init__(self, rejected: str | None) -> None:
+        self._rejected = rejected
+        self._first: dict[str, Tensor] = {}
+
+    def before_aggregate(self, round: int, updates: RoundUpdates) -> RoundUpdates:
+        return updates if self._rejected is None else updates.without([self._rejected])
+
+    def after_round(self, round: int, model_state: Mapping[str, Tensor]) -> Rollback | None:
+        first = self._first or {name: one.clone() for name, one in model_state.items()}
+        self._first = first
+        return Rollback(first, "taken back") if self._rejected is None else None
+
+
+@pytest.mark.parametrize(("rejected", "owing"), [("3", set("01245")), (None, set())])
+def test_what_a_hook_takes_out_of_the_model_is_not_owed(rejected: str | None, owing: set[str]) -> None:
+    """Neither of a client that was rejected nor of a round that was rolled back does any part come later."""
+    job = small({"codec.up": "feedback(topk:0.1)", "train.clients_per_round": 6, "train.rounds": 3})
+    training = Training.prepare(job)
+    with training.recorded(Settings(mode="off")) as run:
+        training.rounds(run, Nobody(rejected), NoProgress(), 0.0)
+    memory = training.server.uplink._memory
+    assert {client for client in "012345" if memory.residual_norm(client) > 0} == owing

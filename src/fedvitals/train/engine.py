@@ -284,6 +284,8 @@ class Training:
             rejected = set(updates.clients).difference(kept.clients)
             if rejected:
                 rnd.rejected(sorted(rejected))
+                for name in rejected:
+                    self.server.uplink.lost(name)
             self.take_time(self.network.server.aggregate_s(len(kept.clients), self.model.size))
             self.server.aggregate(kept, [integers[name] for name in kept.clients if name in integers])
             rollback = hook.after_round(number, self.model.module.state_dict())

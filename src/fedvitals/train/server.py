@@ -104,3 +104,4 @@ class Server:
         if self._pruning is not None:
             self._keep(self._live_before)
         self.downlink.rolled_back()
+        self.uplink.rolled_back()

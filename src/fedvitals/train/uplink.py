@@ -39,6 +39,7 @@ class Uplink:
         self._adaptive = adaptive
         self._last: dict[str, int] = {}  # bytes of each client's last message
         self._on_the_way: dict[str, Sent] = {}  # messages of which it is not known yet whether they are used
+        self._in_last_step: dict[str, Sent] = {}  # messages that could still be taken back
         self._first = 0  # bytes that a first message is expected to take, once anybody asked
         self._shares: dict[str, float] = {}  # of each client's last message, where they are chosen
         self._live: Tensor | None = None  # values of the model that were not cut
@@ -73,15 +74,21 @@ class Uplink:
         return found
 
     def lost(self, client: str) -> None:
-        """A client's message broke off, or came too late: its memory is as it was before that."""
+        """A client's message broke off, came too late or was rejected: its memory is as it was before that."""
         sent = self._on_the_way.pop(client, None)
         if sent is not None:
             self._memory.take_back(client, sent)
 
     def used(self, clients: Sequence[str]) -> None:
         """These messages are in the model."""
-        for client in clients:
-            self._on_the_way.pop(client, None)
+        sent = {client: self._on_the_way.pop(client, None) for client in clients}
+        self._in_last_step = {client: one for client, one in sent.items() if one is not None}
+
+    def rolled_back(self) -> None:
+        """What was in the model is out of it again: as if the last messages had not been sent."""
+        for client, sent in self._in_last_step.items():
+            self._memory.take_back(client, sent)
+        self._in_last_step = {}
 
     def prune(self, live: Tensor) -> None:
         """From now on only these values travel, bool [size]: clients know them by what arrives as 0."""
