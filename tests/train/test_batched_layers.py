@@ -236,11 +236,11 @@ def test_dropout_of_nothing_is_no_reason() -> None:
 
 
 @settings(max_examples=60)
-@given(clients, rows, st.integers(2, 6), seeds)
-def test_cross_entropy_and_its_gradient(clients: int, rows: int, classes: int, seed: int) -> None:
-    """As torch has it, over the rows that count."""
+@given(clients, rows, st.integers(2, 6) | st.sampled_from([32, 33, 70]), st.sampled_from([3.0, 300.0]), seeds)
+def test_cross_entropy_and_its_gradient(clients: int, rows: int, classes: int, scale: float, seed: int) -> None:
+    """As torch has it, over the rows that count, of few classes and of many, small logits and large."""
     generator = torch.Generator().manual_seed(seed)
-    logits = (3 * torch.randn(clients, rows, classes, generator=generator)).requires_grad_()
+    logits = (scale * torch.randn(clients, rows, classes, generator=generator)).requires_grad_()
     y = torch.randint(0, classes, (clients, rows), generator=generator)
     filled = _filled(clients, rows, generator)
     each = [F.cross_entropy(logits[i, :n], y[i, :n]) for i, n in enumerate(filled.tolist())]

@@ -124,16 +124,28 @@ class Flattened(Weightless):
         self._x = NOTHING
 
 
+FEW_CLASSES = 32
 _MINUS_ONE = torch.full((), -1.0)
+
+
+def _judged(logits: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """The logarithm of the wanted class's share, and all shares. Of few classes by hand: along a short axis torch's
+    softmax takes several times as long."""
+    if logits.shape[2] > FEW_CLASSES:
+        logs = F.log_softmax(logits, dim=2)
+        return logs.gather(2, wanted).squeeze(2), logs.exp_()
+    logs = logits - logits.amax(2, keepdim=True)
+    picked = logs.gather(2, wanted)
+    shares = logs.exp_()
+    sums = shares.sum(2, keepdim=True)
+    return picked.sub_(sums.log()).squeeze(2), shares.div_(sums)
 
 
 def cross_entropy(logits: Tensor, y: Tensor, share: Tensor | float) -> tuple[Tensor, Tensor]:
     """Each client's mean loss [clients] and its gradient by the logits. `share` is a row's part in its batch: one
     number, or [clients, rows] with 0 for rows that only fill up."""
-    logs = F.log_softmax(logits, dim=2)
     wanted = y.unsqueeze(2)
-    picked = logs.gather(2, wanted).squeeze(2)
-    gradient = logs.exp_()
+    picked, gradient = _judged(logits, wanted)
     gradient.scatter_add_(2, wanted, _MINUS_ONE.expand(wanted.shape))
     if isinstance(share, Tensor):
         # Not only a product: a row that fills up may hold NaN, and NaN times 0 is NaN.
