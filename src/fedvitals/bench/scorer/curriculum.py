@@ -73,10 +73,6 @@ class Lesson:
     from_round: int
     job: dict[str, Any] = field(hash=False)
 
-    @property
-    def data_set(self) -> str:
-        return self.family.partition("_")[0]
-
 
 def lesson(number: int, data: Path, subsets: Path) -> Lesson:
     """The training of this number. `data` holds the real data sets, `subsets` is where parts of them are kept."""
