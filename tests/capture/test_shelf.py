@@ -39,6 +39,8 @@ def test_what_finds_no_room_stays_where_it_is() -> None:
     large, half = torch.ones(1, PIECE_BYTES), torch.ones(1, 4, dtype=torch.float16)
     assert shelf.row(large) is large
     assert shelf.row(half) is half
+    assert not shelf.holds(large)
+    assert shelf.holds(shelf.row(torch.ones(1, 4)))
     rows = [torch.ones(PIECE_BYTES // 4) for _ in range(MOST_PIECES + 1)]
     kept = [shelf.row(row) for row in rows]
     assert [one is row for one, row in zip(kept, rows, strict=True)] == [False] * MOST_PIECES + [True]

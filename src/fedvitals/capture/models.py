@@ -43,21 +43,13 @@ class Reference:
     """The model that a round started from: what updates are differences from."""
 
     def __init__(
-        self,
-        flattener: Flattener,
-        sketcher: Sketcher | None,
-        row: Row,
-        version: int,
-        fingerprint: str,
-        *,
-        shelved: bool = False,
+        self, flattener: Flattener, sketcher: Sketcher | None, row: Row, version: int, fingerprint: str
     ) -> None:
         self.flattener = flattener
         self.sketcher = sketcher
         self.row = row
         self.version = version
         self.fingerprint = fingerprint
-        self.shelved = shelved
         self.raw_bytes = flattener.raw_bytes
 
     def fingerprint_of(self, source: Source) -> str:
@@ -103,7 +95,7 @@ class Models:
         found = flattener.row(state)
         with self._lock:
             row = self._shelf.row(found)
-        reference = Reference(flattener, sketcher, row, version, flattener.fingerprint(row), shelved=row is not found)
+        reference = Reference(flattener, sketcher, row, version, flattener.fingerprint(row))
         self._wait(reference, round_number)
         if self._recorder.settings.keep_models:
             self._keep(state, reference, round_number)
@@ -147,8 +139,9 @@ class Models:
     @property
     def size_bytes(self) -> int:
         """Of the models that are remembered; those that wait are among them."""
-        loose = {id(one.row): one.row for one in list(self._recent.values()) if not one.shelved}
-        return self._shelf.size_bytes + sum(row.nbytes for row in loose.values())
+        rows = {id(one.row): one.row for one in list(self._recent.values())}
+        rows |= {id(row): row for row in (self._first, self._last) if row is not None}
+        return self._shelf.size_bytes + sum(row.nbytes for row in rows.values() if not self._shelf.holds(row))
 
     @property
     def kernel(self) -> bool:

@@ -25,6 +25,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self._pieces: list[np.ndarray] = []
+        self._places: list[int] = []  # where each begins
         self._piece: np.ndarray = np.empty(0, np.uint8)
         self._used = 0
 
@@ -32,6 +33,11 @@ class Shelf:
     def size_bytes(self) -> int:
         """Whether or not anything lies here."""
         return len(self._pieces) * PIECE_BYTES
+
+    def holds(self, rows: Tensor) -> bool:
+        """Whether these lie here."""
+        place = rows.data_ptr()
+        return any(begin <= place < begin + PIECE_BYTES for begin in self._places)
 
     def row(self, rows: Tensor) -> Tensor:
         """A copy of the rows here where there is room; else the rows."""
@@ -67,4 +73,5 @@ class Shelf:
         if len(self._pieces) == MOST_PIECES:
             return None
         self._pieces.append(np.empty(PIECE_BYTES, np.uint8))
+        self._places.append(self._pieces[-1].ctypes.data)
         return self._pieces[-1]
