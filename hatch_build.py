@@ -1,4 +1,4 @@
-"""Compiles the recorder's optional kernel while fedvitals is being built or installed, where a C compiler is there."""
+"""Compiles the optional kernels while fedvitals is being built or installed, where a C compiler is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-KERNEL = "src/fedvitals/capture/tensors/_kernel.so"
+KERNELS = ("src/fedvitals/capture/tensors/_kernel.so", "src/fedvitals/train/compiled/_trainer.so")
 
 
 class KernelHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling names no type to give
@@ -20,7 +20,8 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling nam
             return
         root = Path(self.root)
         subprocess.run([str(root / "script" / "kernel")], check=False)  # noqa: S603  (our own script, no arguments)
-        if (root / KERNEL).exists():
-            build_data["artifacts"].append(f"/{KERNEL}")
+        there = [kernel for kernel in KERNELS if (root / kernel).exists()]
+        if there:
+            build_data["artifacts"] += [f"/{kernel}" for kernel in there]
             build_data["pure_python"] = False
             build_data["infer_tag"] = True

@@ -31,14 +31,24 @@ MODELS: dict[str, Changes] = {
     "gru of tokens": {"data.source": "tokens", "model.kind": "gru"},
     "gru of sequences": {"data.source": "sequences", "model.kind": "gru"},
     "own": {"model.kind": "own_models:plain"},
+    "mlp by torch": {"execute.compiled": False, "train.momentum": 0.9},
+    "cnn by torch": {**CNN, "execute.compiled": False},
+    "cnn of one channel by torch": {
+        "data.source": "digits",
+        "model.kind": "cnn",
+        "model.channels": [3],
+        "train.batch_size": 64,
+        "execute.compiled": False,
+    },
 }
 CIFAR = Path(__file__).resolve().parents[3] / "shared" / "data" / "cifar10_subset" / "cifar10_subset.npz"
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_job_repeats_bit_for_bit_watched_or_not(executor: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("executor", "compiled"), [*((one, True) for one in EXECUTORS), ("vectorised", False)])
+def test_a_job_repeats_bit_for_bit_watched_or_not(executor: str, compiled: bool, tmp_path: Path) -> None:
     """Three times the same weights: unwatched, watched a little, and with every step and update kept."""
-    job = small({"train.momentum": 0.9, "train.clip": 1.0, "train.proximal": 0.01}, executor=executor)
+    changes: Changes = {"train.momentum": 0.9, "train.clip": 1.0, "train.proximal": 0.01, "execute.compiled": compiled}
+    job = small(changes, executor=executor)
     bare = run(job)
     watched = run(job, tmp_path)
     closely = run(job, tmp_path, steps="full", keep_updates=True)

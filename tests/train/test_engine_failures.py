@@ -31,7 +31,7 @@ def test_a_batch_that_fails_is_trained_one_by_one(
         raise ArithmeticError("this batch cannot be")
 
     assert isinstance(training.executor, VectorisedExecutor)
-    monkeypatch.setattr(training.executor._trainer._model, "losses_and_gradient", refuse)
+    monkeypatch.setattr(training.executor._trainer._by_hand._model, "losses_and_gradient", refuse)
     together, alone = carried_out(training), Spy()
     run(small(changes), hook=alone)
     assert together.updates[0].keys() == alone.updates[0].keys()

@@ -35,8 +35,8 @@ def _told(changes: Changes, executor: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("changes", "wish", "taken", "why"),
     [
-        ({}, "auto", "vectorised", "trains the cohort as one, by hand-batched layers"),
-        ({}, "vectorised", "vectorised", "trains the cohort as one, by hand-batched layers"),
+        ({"execute.compiled": False}, "auto", "vectorised", "trains the cohort as one, by hand-batched layers"),
+        ({"execute.compiled": False}, "vectorised", "vectorised", "trains the cohort as one, by hand-batched layers"),
         ({}, "sequential", "sequential", "asked for"),
         ({}, "processes", "processes", "asked for"),
         ({"train.clients_per_round": 1}, "auto", "sequential", "one client a round is no batch"),

@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from fedvitals.errors import JobError
 from fedvitals.faults.work import LocalWork
 from fedvitals.train.batched import Unbatchable
+from fedvitals.train.batched.cohort import HandBatched
+from fedvitals.train.compiled import CompiledTrainer, Program, program_of
+from fedvitals.train.compiled.library import library
 from fedvitals.train.federation import Federation
 from fedvitals.train.heap import give_back_freed_memory
 from fedvitals.train.job import Job
@@ -33,6 +36,7 @@ log = logging.getLogger("fedvitals")
 
 SMALL_CHUNK = 50  # clients of a small dense model: two chunks of a cohort of 100 keep two cores busy
 CHUNK_BYTES = 64 * 2**20  # weights, gradients and activations of a chunk, roughly
+COMPILED_CHUNK = 1000  # clients that are trained one by one, in one call
 PICTURES_CHUNK = 10  # clients of a convolutional model: more gain nothing, and fewer chunks leave cores idle
 PICTURE_BYTES = 192  # of patches, activations and gradients a pixel
 
@@ -64,7 +68,26 @@ class Parts:
         return LocalTrainer(self.module, self.federation, self.job.train, self.job.seed, full_steps=self.full_steps)
 
     def batch(self, local: LocalTrainer) -> BatchTrainer:
-        return BatchTrainer(local, self.federation, self.job.train, self.job.seed, full_steps=self.full_steps)
+        return BatchTrainer(local, self.federation, self._compiled(local), partial(self._by_hand, local))
+
+    def _by_hand(self, local: LocalTrainer) -> HandBatched:
+        return HandBatched(local, self.federation, self.job.train, self.job.seed, full_steps=self.full_steps)
+
+    def _compiled(self, local: LocalTrainer) -> CompiledTrainer | None:
+        program = self.program(local)
+        if program is None:
+            return None
+        job, threads = self.job, 1 if _in_processes(self.job) else min(_workers(self.job), _most(self))
+        layout, full_steps = local.model.flattener.layout, self.full_steps
+        return CompiledTrainer(
+            program, self.federation, job.train, job.seed, layout, threads=threads, full_steps=full_steps
+        )
+
+    def program(self, local: LocalTrainer) -> Program | None:
+        """What the compiled trainer would carry out; None where it cannot, or is not to."""
+        if not self.job.execute.compiled or self.job.train.accumulate > 1 or library() is None:
+            return None
+        return program_of(local.model, self.federation.input_shape)
 
 
 def pick(parts: Parts) -> Picked:
@@ -83,7 +106,7 @@ def pick(parts: Parts) -> Picked:
     if wish == "auto" and parts.job.server.mode == "async" and parts.job.execute.clock == "real":
         return Picked(_processes(parts, local), "clients work at the same time, each on a model of its own")
     if wish == "auto":
-        against = _against_batching(parts)
+        against = _against_batching(parts, local)
         if against is not None:
             return _one_by_one(parts, local, against)
     try:
@@ -102,11 +125,13 @@ def _only_alone(job: Job) -> str | None:
     return None
 
 
-def _against_batching(parts: Parts) -> str | None:
+def _against_batching(parts: Parts, local: LocalTrainer) -> str | None:
     """Why a batch of clients would not pay, where that was measured; None when it does."""
     job = parts.job
     if job.asked == 1:
         return "one client a round is no batch"
+    if parts.program(local) is not None:
+        return None  # whole clients in compiled layers always pay
     if job.model.kind not in PAYS:
         return "whether a batch of clients pays was not measured for models of your own"
     if job.model.kind == "cnn" and job.model.norm != "none":
@@ -170,10 +195,11 @@ def _limits(job: Job, workers: int) -> Limits:
 
 
 def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
-    chunk = chunk_size(parts.job, size, parts.federation.input_shape)
+    row = parts.federation.input_shape
+    chunk = compiled_chunk(parts.job, size) if trainer.compiled else chunk_size(parts.job, size, row)
     cohort = _most(parts)
     workers = min(_workers(parts.job), -(-cohort // chunk))
-    if workers == 1:
+    if workers == 1 or (trainer.compiled and not _in_processes(parts.job)):
         return VectorisedExecutor(trainer, chunk, parts.job.execute.threads)
 
     def attempt(
@@ -184,6 +210,16 @@ def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
     return PoolExecutor(
         "vectorised", attempt, workers=workers, chunk=chunk, size=size, most=cohort, limits=_limits(parts.job, workers)
     )
+
+
+def _in_processes(job: Job) -> bool:
+    """Whether workers must be processes even where threads would do: only a process can be bounded in its memory."""
+    return job.execute.worker_mb > 0
+
+
+def compiled_chunk(job: Job, size: int) -> int:
+    """Clients that the compiled trainer is handed at once, for it to have their updates and sampled gradients."""
+    return job.execute.chunk or max(1, min(COMPILED_CHUNK, CHUNK_BYTES // (8 * size)))
 
 
 def chunk_size(job: Job, size: int, row: tuple[int, ...] = ()) -> int:

@@ -274,6 +274,11 @@ class ExecuteSpec(Section):
     )
     clock: str = key("real", "Real seconds, or virtual ones that pass at once.", choices=("real", "virtual"))
     chunk: int = key(0, "Clients trained as one batch; 0: from the table of measurements.", low=0, high=100_000)
+    compiled: bool = key(
+        True,
+        "Train chains of dense layers and convolutions by fedvitals' own compiled program, where the installation has "
+        "it; false: by torch, whose last bits are others.",
+    )
     measure: bool = key(True, "Measure first whether bf16 pays, and refuse it where it does not.")
 
 

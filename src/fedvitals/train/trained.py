@@ -21,6 +21,16 @@ class SampledStep(NamedTuple):
     stats: np.ndarray  # [slots, layers, fields]
 
 
+class Learnt(NamedTuple):
+    """What a batch of clients comes back with."""
+
+    order: Sequence[int]  # of the clients that were handed in: these are the rows below
+    updates: Tensor  # [clients, size]
+    losses: np.ndarray  # [clients, most steps], NaN beyond a client's own
+    steps: np.ndarray  # [clients]
+    sampled: tuple[SampledStep, ...]
+
+
 @dataclass(slots=True, eq=False)
 class Trained:
     """Clients that finished. Times are seconds and the clock's nanoseconds, a value a client."""

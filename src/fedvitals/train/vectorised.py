@@ -1,58 +1,56 @@
-"""A whole cohort as one program: weights stacked on a client axis, unequal clients padded and masked.
+"""Many clients in one call: by the compiled trainer where it can, else as one program of torch's.
 
-Memory is bounded by chunks. The chunk size is a function of the job alone, because the last bits of a result depend on
-who is trained together.
+Memory is bounded by chunks. The chunk size is a function of the job alone, because the last bits of what torch computes
+depend on who is trained together.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedvitals.capture.resources import peak_rss_bytes
-from fedvitals.capture.tensors import gradient_statistics
 from fedvitals.faults.work import LocalWork
-from fedvitals.train.batched import batched_model
-from fedvitals.train.batched.schedule import Schedule, Step, most_steps_first
+from fedvitals.train.batched.cohort import HandBatched
+from fedvitals.train.compiled import CompiledTrainer
 from fedvitals.train.federation import Federation
 from fedvitals.train.local import LocalTrainer, is_slow, leak, slowed
-from fedvitals.train.pruning import held_still, prunable
-from fedvitals.train.sections import TrainSpec
-from fedvitals.train.sgd import LocalSGD
 from fedvitals.train.threads import made_on
-from fedvitals.train.trained import Failed, SampledStep, Trained
+from fedvitals.train.trained import Failed, Learnt, Trained
 
 log = logging.getLogger("fedvitals")
 
-PREPARED_BYTES = 256 * 2**20  # of rows that are kept as the model takes them, beside the rows themselves
-
 
 class BatchTrainer:
-    """Trains many clients at once. `local` trains those that cannot be in a batch, and lends its model."""
+    """Trains many clients at once. `local` trains those that cannot be among others. Where there is a compiled trainer,
+    torch's program is made only when a client comes that is not for the compiled one."""
 
     def __init__(
-        self, local: LocalTrainer, federation: Federation, spec: TrainSpec, seed: int, *, full_steps: bool
+        self,
+        local: LocalTrainer,
+        federation: Federation,
+        compiled: CompiledTrainer | None,
+        by_hand: Callable[[], HandBatched],
     ) -> None:
         self._local = local
-        self._federation = federation
-        self._spec = spec
-        self._seed = seed
-        self._full_steps = full_steps
-        self._model = batched_model(local.model, federation.x[0])
-        self._sgd = LocalSGD.of(spec, local.model.trainable)
-        self._layout = local.model.flattener.layout
-        self._rows = [rows.numpy() for rows in federation.train_rows]
-        self._x = self._prepared_once()
-        self._memory: dict[int, tuple[Tensor, Tensor]] = {}
+        self._rows = [len(rows) for rows in federation.train_rows]
+        self._compiled = compiled
+        self._make_by_hand = by_hand
+        self.how = compiled.how if compiled is not None else self._by_hand.how
+
+    @cached_property
+    def _by_hand(self) -> HandBatched:
+        return self._make_by_hand()
 
     @property
-    def how(self) -> str:
-        return self._model.how
+    def compiled(self) -> bool:
+        """Whether what becomes of a client has nothing to do with who is trained beside it."""
+        return self._compiled is not None
 
     def attempt(
         self, works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor], chunk: int
@@ -62,176 +60,80 @@ class BatchTrainer:
         together = [work for work in works if work.error is None and work.silent_s <= 0]
         for work in apart:
             yield self._local.attempt(work, weights, integers)
-        if not together:
-            return
+        plain = [work for work in together if self._compiled is not None and self._compiled.takes(work)]
+        others = [work for work in together if work not in plain] if len(plain) < len(together) else []
+        for some, train in ((plain, self._by_compiled), (others, self._by_torch)):
+            if some:
+                yield from self._attempt_together(some, train, weights, integers, chunk)
+
+    def _attempt_together(
+        self,
+        works: Sequence[LocalWork],
+        train: Callable[[Sequence[LocalWork], Sequence[int], Tensor], Learnt],
+        weights: Tensor,
+        integers: Mapping[str, Tensor],
+        chunk: int,
+    ) -> Iterator[Trained | Failed]:
+        start_ns = time.perf_counter_ns()
+        counts = [len(work.y) if work.y is not None else self._rows[work.client] for work in works]
         try:
-            yield self._train(together, weights, chunk)
+            learnt = train(works, counts, weights)
+            yield _finished(
+                [works[i] for i in learnt.order], [counts[i] for i in learnt.order], learnt, start_ns, chunk
+            )
         except Exception as error:
             # Whose fault it was shows when each is trained alone; the others are not lost.
             log.warning("the batch failed (%s: %s); its clients are trained one by one", type(error).__name__, error)
-            for work in together:
+            for work in works:
                 yield self._local.attempt(work, weights, integers)
 
-    @torch.no_grad()
-    def _train(self, works: Sequence[LocalWork], received: Tensor, chunk: int) -> Trained:
-        start_ns = time.perf_counter_ns()
-        counts = [len(w.y) if w.y is not None else len(self._rows[w.client]) for w in works]
-        order = most_steps_first(works, counts, self._spec.step_rows)
-        works, counts = [works[i] for i in order], [counts[i] for i in order]
-        rows = [None if w.y is not None else self._rows[w.client] for w in works]
-        schedule = Schedule(self._seed, works, rows, counts, self._spec.epochs, self._spec.step_rows)
-        batch = _Batch(self, works, received, schedule)
-        for number in range(len(schedule)):
-            batch.step(number)
-        return self._finished(works, counts, batch, schedule, start_ns, chunk)
+    def _by_compiled(self, works: Sequence[LocalWork], counts: Sequence[int], weights: Tensor) -> Learnt:
+        assert self._compiled is not None
+        return self._compiled.train(works, counts, weights)
 
-    def _finished(
-        self,
-        works: Sequence[LocalWork],
-        counts: Sequence[int],
-        batch: _Batch,
-        schedule: Schedule,
-        start_ns: int,
-        chunk: int,
-    ) -> Trained:
-        updates, losses = batch.weights - batch.received, batch.losses.t().contiguous().numpy()
-        share = schedule.steps / max(int(schedule.steps.sum()), 1)
-        slow = {place: work for place, work in enumerate(works) if is_slow(work)}
-        for work in works:
-            leak(work)
-        peak, end_ns = peak_rss_bytes(), time.perf_counter_ns()
-        phases_s = {
-            "train": (end_ns - start_ns) / 1e9 * share,
-            "load": np.zeros(len(works)),
-            "upload": np.zeros(len(works)),
-        }
-        ends = [end_ns] * len(works)
-        for place, work in slow.items():
-            took, more_s = slowed(work, float(phases_s["train"][place]), 0.0, updates[place].nbytes)
-            for phase, seconds in took.items():
-                phases_s[phase][place] = seconds
-            ends[place] = end_ns + round(more_s * 1e9)
-        if slow:  # devices are slow side by side
-            time.sleep((max(ends) - end_ns) / 1e9)
-        return Trained(
-            works=tuple(works),
-            updates=updates,
-            losses=losses,
-            steps=schedule.steps,
-            samples=np.array(counts),
-            phases_s=phases_s,
-            start_ns=[start_ns] * len(works),
-            end_ns=ends,
-            sampled=tuple(batch.sampled),
-            peak_memory_bytes=peak,
-            attributed=True,
-            chunk=chunk,
-            slots=range(len(works)),
-        )
+    def _by_torch(self, works: Sequence[LocalWork], counts: Sequence[int], weights: Tensor) -> Learnt:
+        return self._by_hand.train(works, counts, weights)
 
-    def _prepared_once(self) -> Tensor | None:
-        """All rows as the model takes them, where they take little memory; else each batch is prepared by itself."""
-        x = self._federation.x
-        grows = self._model.prepared(x[:1]).numel() / max(x[:1].numel(), 1)
-        return self._model.prepared(x) if grows * x.nbytes <= PREPARED_BYTES else None
-
-    def rows(self, numbers: Tensor) -> Tensor:
-        """These rows of the federation as the model takes them."""
-        if self._x is None:
-            return self._model.prepared(self._federation.x.index_select(0, numbers))
-        return self._x.index_select(0, numbers)
-
-    def matrices(self, clients: int, size: int) -> tuple[Tensor, Tensor]:
-        """Weights and gradients of a batch, kept from round to round: fresh memory costs page faults."""
-        if clients not in self._memory:
-            self._memory = {clients: (torch.empty(clients, size), torch.zeros(clients, size))}
-        return self._memory[clients]
+    def close(self) -> None:
+        if self._compiled is not None:
+            self._compiled.close()
 
 
-class _Batch:
-    """The state of one batch while it is trained."""
-
-    def __init__(self, trainer: BatchTrainer, works: Sequence[LocalWork], received: Tensor, schedule: Schedule) -> None:
-        self._trainer = trainer
-        self._works = works
-        self._schedule = schedule
-        self.received = received
-        self.weights, self._gradient = trainer.matrices(len(works), len(received))
-        self.weights.copy_(received.expand_as(self.weights))
-        self._velocity = trainer._sgd.velocity(self.weights)
-        self.losses = torch.full((len(schedule), len(works)), float("nan"))
-        self.sampled: list[SampledStep] = []
-        self._wanted = frozenset(step for work in works for step in work.sample_steps)
-        rates = {work.lr for work in works}
-        self._lr: float | Tensor = rates.pop() if len(rates) == 1 else torch.tensor([[work.lr] for work in works])
-        self._own_rows = [i for i, work in enumerate(works) if work.y is not None]
-        self._piling = [i for i, work in enumerate(works) if not work.zero_grad]
-        self._piled = torch.zeros(len(self._piling), len(received))
-        pruned = any(work.pruned for work in works)
-        self._still = held_still(received, prunable(trainer._local.model)) if pruned else None
-        self._frozen = [(i, part) for i, work in enumerate(works) for part in trainer._local.frozen_parts(work)]
-
-    def step(self, number: int) -> None:
-        step = self._schedule.step(number)
-        active = step.active
-        weights, gradient = self.weights[:active], self._gradient[:active]
-        self.losses[number, :active] = self._losses_and_gradient(step, weights, gradient)
-        if self._still is not None:
-            gradient.mul_(self._still)
-        if self._piling or self._frozen:
-            self._tampered(gradient)
-        if number in self._wanted:
-            self._sample(number, gradient)
-        velocity = None if self._velocity is None else self._velocity[:active]
-        lr = self._lr[:active] if isinstance(self._lr, Tensor) else self._lr
-        self._trainer._sgd.step(weights, gradient, velocity, self.received, lr)
-        for client, part in self._frozen:
-            self.weights[client, part] = self.received[part]  # weight decay would move it
-
-    def _losses_and_gradient(self, step: Step, weights: Tensor, gradient: Tensor) -> Tensor:
-        model = self._trainer._model
-        if self._trainer._spec.accumulate == 1:
-            return model.losses_and_gradient(weights, gradient, *self._data(step), step.share)
-        losses, total = torch.zeros(step.active), torch.zeros_like(gradient)
-        for some in step.parts(self._trainer._spec.batch_size):
-            losses += model.losses_and_gradient(weights, gradient, *self._data(some), some.share)
-            total += gradient
-        gradient.copy_(total)
-        return losses
-
-    def _data(self, step: Step) -> tuple[Tensor, Tensor]:
-        federation, shape = self._trainer._federation, step.rows.shape
-        numbers = step.rows.reshape(-1)
-        x = self._trainer.rows(numbers)
-        x = x.view(*shape, *x.shape[1:])
-        y = federation.y.index_select(0, numbers).view(shape)
-        for client in self._own_rows:
-            if client < step.active:
-                self._put_own_rows(client, step, x, y)
-        return x, y
-
-    def _put_own_rows(self, client: int, step: Step, x: Tensor, y: Tensor) -> None:
-        work, rows = self._works[client], step.own[client]
-        if work.x is None or work.y is None:
-            return
-        x[client], y[client] = self._trainer._model.prepared(work.x[rows]), work.y[rows]
-        if isinstance(step.share, Tensor):
-            x[client, step.share[client] == 0] = 0  # a spoilt row that only fills up must not spoil the batch
-
-    def _tampered(self, gradient: Tensor) -> None:
-        """What faults do to gradients: pile up, or stay zero."""
-        for slot, client in enumerate(self._piling):
-            if client < len(gradient):
-                gradient[client] = self._piled[slot].add_(gradient[client])
-        for client, part in self._frozen:
-            if client < len(gradient):
-                gradient[client, part] = 0.0
-
-    def _sample(self, number: int, gradient: Tensor) -> None:
-        stats = gradient_statistics(gradient, self._trainer._layout, full=self._trainer._full_steps)
-        slots = [i for i in range(len(gradient)) if number in self._works[i].sample_steps]
-        chosen = stats if len(slots) == len(gradient) else stats[slots]
-        self.sampled.append(SampledStep(number, tuple(slots), chosen))
+def _finished(works: Sequence[LocalWork], counts: Sequence[int], learnt: Learnt, start_ns: int, chunk: int) -> Trained:
+    updates = learnt.updates
+    share = learnt.steps / max(int(learnt.steps.sum()), 1)
+    slow = {place: work for place, work in enumerate(works) if is_slow(work)}
+    for work in works:
+        leak(work)
+    peak, end_ns = peak_rss_bytes(), time.perf_counter_ns()
+    phases_s = {
+        "train": (end_ns - start_ns) / 1e9 * share,
+        "load": np.zeros(len(works)),
+        "upload": np.zeros(len(works)),
+    }
+    ends = [end_ns] * len(works)
+    for place, work in slow.items():
+        took, more_s = slowed(work, float(phases_s["train"][place]), 0.0, updates[place].nbytes)
+        for phase, seconds in took.items():
+            phases_s[phase][place] = seconds
+        ends[place] = end_ns + round(more_s * 1e9)
+    if slow:  # devices are slow side by side
+        time.sleep((max(ends) - end_ns) / 1e9)
+    return Trained(
+        works=tuple(works),
+        updates=updates,
+        losses=learnt.losses,
+        steps=learnt.steps,
+        samples=np.array(counts),
+        phases_s=phases_s,
+        start_ns=[start_ns] * len(works),
+        end_ns=ends,
+        sampled=learnt.sampled,
+        peak_memory_bytes=peak,
+        attributed=True,
+        chunk=chunk,
+        slots=range(len(works)),
+    )
 
 
 class VectorisedExecutor:
@@ -252,4 +154,4 @@ class VectorisedExecutor:
             yield from made_on(self._threads, self._trainer.attempt(chunk, weights, integers, number))
 
     def close(self) -> None:
-        """Nothing is held beyond memory."""
+        self._trainer.close()
