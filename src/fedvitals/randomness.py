@@ -10,6 +10,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
 
 
@@ -17,6 +19,16 @@ def key(seed: int, purpose: str, *parts: str | int) -> int:
     """128 bits that belong to these words and no others."""
     words = "\x1f".join((str(seed), purpose, *(f"{type(p).__name__[0]}{p}" for p in parts)))
     return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=16).digest(), "little")
+
+
+def keys(seed: int, purpose: str, times: Iterable[tuple[str, int]]) -> np.ndarray:
+    """The lower 64 bits of the keys of many, each with which time it is: `key(seed, purpose, name, time)` for each."""
+    import numpy as np
+
+    before = f"{seed}\x1f{purpose}\x1fs"
+    words = [f"{before}{name}\x1fi{time}".encode() for name, time in times]
+    hashed = b"".join([hashlib.blake2b(word, digest_size=16).digest() for word in words])
+    return np.frombuffer(hashed, "<u8")[::2].astype(np.uint64)
 
 
 def stream(seed: int, purpose: str, *parts: str | int) -> np.random.Generator:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from fedvitals.train.reckoning import Reckoned
@@ -43,6 +46,31 @@ class Arrival:
         rest = [row for row, name in enumerate(names) if name not in apart]
         rows = [row for row, name in enumerate(names) if name in apart]
         return (self.taken(rest) if rest else None), (self.taken(rows) if rows else None)
+
+
+class Row(NamedTuple):
+    """Where one client's update lies among those that arrived with it, and how many samples it is of."""
+
+    updates: Tensor
+    place: int
+    samples: float
+
+
+def stacked(rows: list[Row]) -> Tensor:
+    """The updates in this order, copied: whoever recorded what arrived may still look at it. The list is emptied as it
+    goes, and what was copied is freed with it: of clients trained one by one, a round is never there twice."""
+    size = rows[0].updates.shape[1]
+    if len(rows) == 1:
+        return rows[0].updates[rows[0].place].unsqueeze(0)
+    found, start = torch.empty(len(rows), size), 0
+    rows.reverse()
+    for _, together in groupby([id(row.updates) for row in reversed(rows)]):
+        count = len(list(together))
+        some = [rows.pop() for _ in range(count)]
+        found[start : start + count] = some[0].updates[[row.place for row in some]]
+        start += count
+        del some
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

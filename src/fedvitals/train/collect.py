@@ -14,7 +14,7 @@ from torch import Tensor
 from fedvitals.capture.failures import message_of, traceback_of
 from fedvitals.errors import CodecError, TrainingError
 from fedvitals.faults.work import LocalWork
-from fedvitals.train.arrivals import Arrival, Lost
+from fedvitals.train.arrivals import Arrival, Lost, Row, stacked
 from fedvitals.train.closing import closed
 from fedvitals.train.hooks import RoundUpdates
 from fedvitals.train.local import unanswered
@@ -55,7 +55,7 @@ class Collector:
         self._holds = self._times.virtual and (server.deadline_s > 0.0 or server.over_select > 1.0)
         self._arrivals: list[Arrival] = []
         self._lost: list[Lost] = []
-        self._rows: dict[str, tuple[Tensor, float]] = {}
+        self._rows: dict[str, Row] = {}
         self._ready: list[Trained] = []  # trained one by one, not yet delivered
         self._held: list[Trained] = []  # of clients whose fault needs to see the others first
         self._honest: dict[str, Tensor] = {}
@@ -73,7 +73,8 @@ class Collector:
             # No copy, which would be as large as the model: that stands still until all are in.
             weights, integers = training.model.weights, training.model.integers
         planned = {work.name: work for work in works}
-        going = self._times.handed_out([work for work in works if not self._ends_early(work)])
+        may_be_lost = self._times.virtual
+        going = self._times.handed_out([work for work in works if not (may_be_lost and self._ends_early(work))])
         for result in self._running(going, weights, integers) if going else ():
             if isinstance(result, Failed):
                 self._fail(replace(result, work=planned[result.work.name]))
@@ -106,13 +107,8 @@ class Collector:
         with self._phase("decode"):
             names = tuple(work.name for work in works if work.name in self._rows)
             rows, self._rows = self._rows, {}
-            samples = torch.tensor([rows[name][1] for name in names])
-            if len(names) == 1:
-                return RoundUpdates(names, rows[names[0]][0].unsqueeze(0), samples)
-            updates = torch.empty(len(names), self._training.model.size)
-            for place, name in enumerate(names):
-                updates[place] = rows.pop(name)[0]  # what was copied is freed: a round is never there twice
-            return RoundUpdates(names, updates, samples)
+            samples = torch.tensor([rows[name].samples for name in names])
+            return RoundUpdates(names, stacked([rows.pop(name) for name in names]), samples)
 
     def _ends_early(self, work: LocalWork) -> bool:
         """Whether a client is lost to its link or its owner before it has trained; that is recorded."""
@@ -282,8 +278,8 @@ class Collector:
 
     def _use(self, arrival: Arrival) -> None:
         trained = arrival.trained
-        for work, update, samples in zip(trained.works, arrival.updates, trained.samples.tolist(), strict=True):
-            self._rows[work.name] = (update, float(samples))
+        for place, (work, samples) in enumerate(zip(trained.works, trained.samples.tolist(), strict=True)):
+            self._rows[work.name] = Row(arrival.updates, place, float(samples))
         if trained.integers:
             self.integers |= dict(zip(arrival.names, trained.integers, strict=True))
         self._record(arrival, {})
@@ -306,10 +302,9 @@ class Collector:
     def _record(self, arrival: Arrival, judged: Mapping[str, Any]) -> None:
         trained = arrival.trained
         took_s = [one.total_s for one in arrival.reckoned] if arrival.reckoned else durations_s(trained)
-        heard = reports(trained, self._training.job.train.epochs, took_s)
         late = judged.get("outcome") == Outcome.LATE.value
-        for work, report in zip(trained.works, heard, strict=True):
-            self.reports[work.client] = report._replace(late=late)
+        heard = reports(trained, self._training.job.train.epochs, took_s, late=late)
+        self.reports |= {work.client: report for work, report in zip(trained.works, heard, strict=True)}
         times = self._times.columns(trained, arrival.reckoned)
         said = remarks(self._training.server.uplink, arrival.names, [one.retries for one in arrival.reckoned])
         record(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedvitals.faults.work import LocalWork
-from fedvitals.randomness import key
+from fedvitals.randomness import keys
 
 _INDEX_BITS = np.uint64(24)  # rows of one client: up to 16 million; 40 bits of hash are left to sort by
 MOST_ROWS = 1 << 24
@@ -24,7 +24,7 @@ def batch_orders(seed: int, works: Sequence[LocalWork], rows: Sequence[int], epo
     most = max(rows, default=0)
     if most > MOST_ROWS:
         raise ValueError(f"a client has {most} rows; at most {MOST_ROWS} are supported")
-    starts = np.array([key(seed, "batches", w.name, w.attempt) & (2**64 - 1) for w in works], np.uint64)
+    starts = keys(seed, "batches", [(work.name, work.attempt) for work in works])
     index = np.arange(most, dtype=np.uint64)
     # An epoch's counters begin at its own place, so that a client's order does not depend on how many rows others have.
     places = (np.arange(1, epochs + 1, dtype=np.uint64)[:, None] << _INDEX_BITS) + index

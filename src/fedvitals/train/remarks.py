@@ -12,6 +12,8 @@ def remarks(
     uplink: Uplink, clients: Sequence[str], retries: Sequence[Mapping[str, int]]
 ) -> dict[str, list[str | None]]:
     """A column of metrics, or none where nobody has any. `retries` by phase, a client each; empty on the real clock."""
+    if not uplink.tells and not retries:
+        return {}
     told: list[dict[str, float]] = [uplink.told(client) for client in clients]
     for one, counts in zip(told, retries, strict=False):
         one.update({f"{phase}_retries": count for phase, count in counts.items()})

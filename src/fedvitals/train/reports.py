@@ -10,14 +10,14 @@ from fedvitals.train.selections import Report
 from fedvitals.train.trained import Failed, Trained
 
 
-def reports(trained: Trained, epochs: int, durations_s: Sequence[float]) -> list[Report]:
+def reports(trained: Trained, epochs: int, durations_s: Sequence[float], *, late: bool = False) -> list[Report]:
     """One for each client. Their loss is that of the first epoch: nearly the received model's on their rows."""
-    found = []
-    for row, (steps, rows) in enumerate(zip(trained.steps.tolist(), trained.samples.tolist(), strict=True)):
-        losses = trained.losses[row, : -(-steps // max(epochs, 1))].astype(np.float64)
-        loss = float(np.sqrt(np.mean(np.square(losses)))) if len(losses) else None
-        found.append(Report(rows, durations_s[row], loss))
-    return found
+    first = -(-trained.steps // max(epochs, 1))
+    seen = np.arange(trained.losses.shape[1]) < first[:, None]
+    squares = np.square(trained.losses, dtype=np.float64)
+    means = np.where(seen, squares, 0.0).sum(axis=1) / np.maximum(first, 1)
+    told = zip(trained.samples.tolist(), durations_s, np.sqrt(means).tolist(), first.tolist(), strict=True)
+    return [Report(rows, took_s, loss if steps else None, late=late) for rows, took_s, loss, steps in told]
 
 
 def durations_s(trained: Trained) -> list[float]:

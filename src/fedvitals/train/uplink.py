@@ -119,6 +119,11 @@ class Uplink:
         if self._adaptive is not None:
             self._adaptive.heard(client, phases_s)
 
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything worth recording of any message."""
+        return not self._plain
+
     def told(self, client: str) -> dict[str, float]:
         """What is worth recording of a client's last message: what it still owes, and the share that it sent."""
         owed = self._memory.residual_norm(client)

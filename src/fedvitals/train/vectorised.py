@@ -56,12 +56,14 @@ class BatchTrainer:
         self, works: Sequence[LocalWork], weights: Tensor, integers: Mapping[str, Tensor], chunk: int
     ) -> Iterator[Trained | Failed]:
         """Train a chunk; clients that are meant to fail, fail on their own."""
-        apart = [work for work in works if work.error is not None or work.silent_s > 0]
-        together = [work for work in works if work.error is None and work.silent_s <= 0]
-        for work in apart:
-            yield self._local.attempt(work, weights, integers)
-        plain = [work for work in together if self._compiled is not None and self._compiled.takes(work)]
-        others = [work for work in together if work not in plain] if len(plain) < len(together) else []
+        plain, others = [], []
+        for work in works:
+            if work.error is not None or work.silent_s > 0:
+                yield self._local.attempt(work, weights, integers)
+            elif self._compiled is not None and self._compiled.takes(work):
+                plain.append(work)
+            else:
+                others.append(work)
         for some, train in ((plain, self._by_compiled), (others, self._by_torch)):
             if some:
                 yield from self._attempt_together(some, train, weights, integers, chunk)
