@@ -7,6 +7,7 @@ import torch
 from fedvitals.bench import batching, durability, engine, overhead
 from fedvitals.bench.pairs import cost, pairs
 from fedvitals.settings import resolve
+from fedvitals.train.compiled.library import library
 from fedvitals.vocabulary import Status
 
 
@@ -53,11 +54,12 @@ def test_the_engine_race_gives_speeds_accuracies_and_ratios() -> None:
     rows = engine._problem("tutorial", 1, 1, others=False)
     assert all(row.value > 0 for row in rows)
     assert [row.goal for row in rows if row.unit == "times"] == [15.0, 25.0]
-    assert sum(row.unit == "clients/s" for row in rows) == sum(row.unit == "share" for row in rows) == 6
+    assert sum(row.unit == "clients/s" for row in rows) == sum(row.unit == "share" for row in rows) == 7
 
 
-def test_batching_compares_two_executors() -> None:
-    """The quick slice gives one ratio of two trainings."""
-    (row,) = batching.run(quick=True)
-    assert row.value > 0
-    assert row.goal is None
+def test_batching_compares_ways_to_train_many() -> None:
+    """The quick slice gives a ratio for torch, and one for the compiled trainer where there is one."""
+    rows = {row.measure: row for row in batching.run(quick=True)}
+    ways = ["compiled", "torch"] if library() is not None else ["torch"]
+    assert list(rows) == [f"vectorised by {way} / sequential" for way in ways]
+    assert all(row.value > 0 and row.goal is None for row in rows.values())

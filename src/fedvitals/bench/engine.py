@@ -89,8 +89,10 @@ def _ours(problem: str) -> Iterator[Contestant]:
     yield _here(PlainLoop())
     yield _here(OwnEngine("sequential", 1))
     yield _here(OwnEngine("processes", CORES))
-    # One core does best with a small dense cohort as one chunk; convolutions go as the engine chooses.
-    yield _here(OwnEngine("vectorised", 1, 0 if problem.startswith("cnn") else COHORT))
+    # Torch does best with a small dense cohort as one chunk; convolutions go as the engine chooses.
+    chunk = 0 if problem.startswith("cnn") else COHORT
+    yield _here(OwnEngine("vectorised", 1, {"execute.compiled": False, "execute.chunk": chunk}, "vectorised by torch"))
+    yield _here(OwnEngine("vectorised", 1))
     yield _here(OwnEngine("vectorised", CORES))
 
 

@@ -40,10 +40,10 @@ COMPILED_CHUNK = 1000  # clients that are trained one by one, in one call
 PICTURES_CHUNK = 10  # clients of a convolutional model: more gain nothing, and fewer chunks leave cores idle
 PICTURE_BYTES = 192  # of patches, activations and gradients a pixel
 
-# Clients a second on one core, as a batch against one by one (`fedvitals bench batching`): dense models 1.2 to 20
-# times, GRUs 2 to 2.7 times, convolutions 1.9 to 2.1 times over 8 x 8 pixels. Over 28 x 28, on a crowded machine, 1.2
-# times [0.9 .. 1.6] at batch 10 and 1.05 [0.96 .. 1.16] at batch 32; by CPU time, side by side, 1.5 and 1.3 times. By
-# `vmap`, as group norm needs it, convolutions over 28 x 28 have only 0.7 to 0.9 of the speed.
+# Clients a second on one core against one by one (`fedvitals bench batching`). In compiled layers: 18 times for the
+# smallest models, 2 to 3 times for small convolutions over 28 x 28, 1.1 times for 32 and 64 channels. As a batch of
+# torch's: dense models 0.9 to 5 times, GRUs 1.5 to 3.4 times, convolutions 2.6 times over 8 x 8 pixels and 1.1 times over
+# 28 x 28. By `vmap`, as group norm needs it, convolutions over 28 x 28 have only 0.7 to 0.9 of the speed.
 PAYS = ("mlp", "logistic", "cnn", "gru")
 MOST_PIXELS_BY_VMAP = 256
 

@@ -72,6 +72,9 @@ REFUSED = {
     "scores that are rectified": lambda: nn.Sequential(nn.Flatten(), nn.Linear(128, 3), nn.ReLU()),
     "rows that are rectified": lambda: nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(128, 3)),
     "dense layers over channels": lambda: nn.Sequential(nn.Linear(8, 3)),
+    "more weights than a cache has room for": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(128, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 3)
+    ),
     "tied weights": _tied,
     "a hook": _hooked,
     "a frozen layer": _frozen,

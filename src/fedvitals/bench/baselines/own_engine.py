@@ -17,11 +17,13 @@ from fedvitals.train.job import Job
 
 
 class OwnEngine:
-    """One executor with so many workers; `chunk` 0 is the engine's own choice."""
+    """One executor with so many workers, and what else the job says; `called` says what that is."""
 
-    def __init__(self, executor: str, workers: int, chunk: int = 0) -> None:
-        self.name = f"fedvitals {executor}" + (f", {workers} cores" if workers > 1 else "")
-        self._execute = {"execute.executor": executor, "execute.workers": workers, "execute.chunk": chunk}
+    def __init__(
+        self, executor: str, workers: int, changes: Mapping[str, object] | None = None, called: str = ""
+    ) -> None:
+        self.name = f"fedvitals {called or executor}" + (f", {workers} cores" if workers > 1 else "")
+        self._execute = {"execute.executor": executor, "execute.workers": workers, **(changes or {})}
         self._accuracy = float("nan")
 
     def available(self) -> str | None:

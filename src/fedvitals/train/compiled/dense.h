@@ -78,13 +78,34 @@ static void NAMED(dense_gradient)(const Layer *layer, float *gradient, int64_t r
     }
 }
 
+/* Sixteen rows of sixteen, turned: halves change places with their mirror images, then quarters, and so on. */
+#define UNPACKED(...) __VA_ARGS__
+#define SWAPPED(distance, upper, lower)                                                                                \
+    UNROLLED for (int i = 0; i < LANES; i++) if (!(i & distance)) {                                                    \
+        lanes a = square[i], b = square[i + distance];                                                                 \
+        square[i] = __builtin_shufflevector(a, b, UNPACKED upper);                                                     \
+        square[i + distance] = __builtin_shufflevector(a, b, UNPACKED lower);                                          \
+    }
+
+/* to [columns, to_row] = from [rows, from_row] turned; what is beyond the rows becomes zero. Whole lanes are written. */
+static void NAMED(turn)(const float *from, int64_t rows, int64_t from_row, float *to, int64_t columns, int64_t to_row) {
+    for (int64_t r = 0; r < to_row; r += LANES)
+        for (int64_t c = 0; c < columns; c += LANES) {
+            lanes square[LANES];
+            UNROLLED for (int i = 0; i < LANES; i++)
+                square[i] = r + i < rows ? NAMED(load)(from + (r + i) * from_row + c) : (lanes){};
+            SWAPPED(8, (0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23), (8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+            SWAPPED(4, (0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27), (4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
+            SWAPPED(2, (0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29), (2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+            SWAPPED(1, (0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30), (1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
+            UNROLLED for (int i = 0; i < LANES; i++) NAMED(store)(to + (c + i) * to_row + r, square[i]);
+        }
+}
+
 /* dx = dy w', into rows of x_row; `turned` has room for the weights the other way round. */
 static void NAMED(dense_below)(const Layer *layer, const float *weights, int64_t rows, const float *dy, float *dx,
                                int64_t x_row, float *turned) {
-    int64_t wide = padded(layer->out), in = layer->in;
-    for (int64_t i = 0; i < in; i++)
-        for (int64_t o = 0; o < layer->out; o++) turned[o * x_row + i] = weights[i * wide + o];
-    for (int64_t o = 0; o < layer->out; o++)
-        for (int64_t i = in; i < x_row; i++) turned[o * x_row + i] = 0.0f;
+    int64_t wide = padded(layer->out);
+    NAMED(turn)(weights, layer->in, wide, turned, layer->out, x_row);
     NAMED(product)(rows, x_row, layer->out, dy, wide, 1, turned, x_row, 0, dx, x_row);
 }

@@ -85,7 +85,7 @@ static int64_t cut_up(const Program *program, int64_t features, void *base, Room
         if (layer->kind == PICTURE) cut_picture(stage, layer, batch, &from);
         stage->y = cut(&from, batch * stage->y_row);
         stage->dy = cut(&from, batch * stage->y_row);
-        if (layer->kind == DENSE && layer->out * before > turned) turned = layer->out * before;
+        if (layer->kind == DENSE && padded(layer->out) * before > turned) turned = padded(layer->out) * before;
         before = stage->y_row;
     }
     room->packed = packed;
