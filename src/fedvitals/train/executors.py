@@ -42,7 +42,7 @@ PICTURE_BYTES = 192  # of patches, activations and gradients a pixel
 
 # Clients a second on one core against one by one (`fedvitals bench batching`). In compiled layers: 18 times for the
 # smallest models, 2 to 3 times for small convolutions over 28 x 28, 1.1 times for 32 and 64 channels. As a batch of
-# torch's: dense models 0.9 to 5 times, GRUs 1.5 to 3.4 times, convolutions 2.6 times over 8 x 8 pixels and 1.1 times over
+# torch's: dense models 0.9 to 5 times, GRUs 1.5 to 3.4 times, convolutions 2.6 times over 8 x 8 pixels and 1.1 over
 # 28 x 28. By `vmap`, as group norm needs it, convolutions over 28 x 28 have only 0.7 to 0.9 of the speed.
 PAYS = ("mlp", "logistic", "cnn", "gru")
 MOST_PIXELS_BY_VMAP = 256
