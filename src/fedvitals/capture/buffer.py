@@ -50,7 +50,7 @@ class CohortBuffer:
 
     def add_state(self, draft: Draft, source: Source) -> None:
         """A client's model after training. ValueError when it has other layers than the round's model."""
-        row = self.reference.flattener.row(source).sub_(self.reference.row)
+        row = self.reference.flattener.difference(source, self.reference.row)
         self.add_batch(DraftBatch(draft), row.unsqueeze(0))
 
     def add_batch(self, batch: Batch, updates: Row) -> None:

@@ -54,6 +54,8 @@ class Reference:
 
     def fingerprint_of(self, source: Source) -> str:
         """Of another model of this layout. ValueError when it is of another one."""
+        if self.flattener.surely_is(source, self.row):
+            return self.fingerprint
         row = self.flattener.row(source)
         return self.fingerprint if unchanged(row, self.row) else self.flattener.fingerprint(row)
 

@@ -20,6 +20,8 @@ from fedvitals.capture.governor import Governor
 from fedvitals.capture.tensor_bytes import TensorBytes, count
 from fedvitals.capture.tensors import Flattener, norms_of, summarise
 
+PATIENCE = 32  # steps after which the governor, who may have changed his mind, is asked again
+
 _lock = threading.Lock()
 _watched: dict[int, GradientProbe] = {}  # by the id of a parameter, which the probe keeps alive
 _handle: Any = None
@@ -38,6 +40,7 @@ class GradientProbe:
         self._blame = blame
         self._steps: dict[int, int] = {}
         self.sampled: list[int] = []
+        self._next = 0  # the step that is looked at next, at the earliest
         self._norms: list[Tensor] = []  # on the gradients' device
         self._full: list[Any] = []
         self._model = weakref.ref(model)
@@ -81,7 +84,7 @@ class GradientProbe:
                 self._optimizers.append(weakref.ref(optimizer))
             else:  # an optimizer has its state after its first step; the gradients of the second are there by now
                 self._count()
-        if self.sampled and (number % self._governor.stride or number <= self.sampled[-1]):
+        if number < self._next:
             return  # nearly always: this runs at every step
         if self._governor.wants(number if self.sampled else 0):  # at least one step of each: the first with gradients
             began = time.perf_counter_ns()
@@ -117,6 +120,7 @@ class GradientProbe:
         else:
             self._norms.append(norms_of(present))
         self.sampled.append(number)
+        self._next = number + min(self._governor.stride, PATIENCE)
 
     def results(self) -> tuple[list[str], list[int], Any]:
         """Names of the layers, the sampled steps, and their statistics [steps, layers, fields] on the host."""

@@ -17,6 +17,7 @@ from fedvitals.capture.spans import PhaseSession
 T = TypeVar("T")
 
 END: Any = object()
+OUT = -1  # instead of an instant: the loop's body is not going on
 OUTSIDE = "client"  # the stage of a client that is in no phase
 
 
@@ -29,7 +30,8 @@ class Stopwatch:
         self.stage = OUTSIDE
         self._failed: tuple[tuple[Any, ...], str] | None = None
         self._left = False  # a loop was left in its body, and nothing was told since
-        self._step: tuple[int, float] | None = None  # when the loop's body began, and what was explained by then
+        self._body_ns = OUT  # when the loop's body began
+        self._explained_s = 0.0  # what was explained by then
 
     def go_on(self) -> None:
         """The training tells of something: what failed before was overcome, and a loop that was left is over."""
@@ -80,9 +82,12 @@ class Stopwatch:
                 at_hand["batch"] = batch
                 draft.batches += 1
                 self.stage = "train"
-                self._step = (ended, draft.explained_s)
+                self._body_ns, self._explained_s = ended, draft.explained_s
                 yield batch
-                began = self.end_step()
+                began = now()
+                if self._body_ns != OUT:  # as in `end_step`, without a call
+                    draft.add_phase("train", began - self._body_ns, self._explained_s)
+                    self._body_ns = OUT
         except GeneratorExit:  # the loop was left by `break` or by an exception, which cannot be told from here
             self.end_step()
             self._left = True
@@ -92,10 +97,10 @@ class Stopwatch:
     def end_step(self) -> int:
         """The loop's body is over, or the session is: an exception may leave the loop suspended in its body. Gives the
         present instant."""
-        now, step = self.now(), self._step
-        if step is not None:
-            self._step = None
-            self.draft.add_phase("train", now - step[0], step[1])
+        now, body_ns = self.now(), self._body_ns
+        if body_ns != OUT:
+            self._body_ns = OUT
+            self.draft.add_phase("train", now - body_ns, self._explained_s)
         return now
 
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define VERSION 2 /* kernel.py asks for it: another one is not used */
+#define VERSION 3 /* kernel.py asks for it: another one is not used */
 #define LANES 16
 #define BLOCK 512 /* values that are summed up in float32 before a double takes over */
 #define STATISTICS 6
@@ -123,6 +123,12 @@ CLONES static void add(const float *restrict x, float *restrict y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] += x[i];
+}
+
+CLONES static void subtract(const float *restrict x, const float *restrict y, int64_t n, float *restrict out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = x[i] - y[i];
 }
 
 /* As torch: a NaN is the least and the largest value of a layer that has one. */
@@ -351,4 +357,20 @@ void fedvitals_lengths(const float *const *tensors, const int64_t *sizes, int64_
 {
     for (int64_t t = 0; t < count; t++)
         norms[t] = norm_of(tensors[t], sizes[t], dot(tensors[t], tensors[t], sizes[t]));
+}
+
+/* Whether tensors, one after the other, are this row, bit by bit. */
+int64_t fedvitals_same(const float *const *tensors, const int64_t *sizes, int64_t count, const float *row)
+{
+    for (int64_t t = 0; t < count; row += sizes[t++])
+        if (memcmp(tensors[t], row, sizeof(float) * sizes[t]))
+            return 0;
+    return 1;
+}
+
+/* Tensors, one after the other, less this row. */
+void fedvitals_difference(const float *const *tensors, const int64_t *sizes, int64_t count, const float *row, float *out)
+{
+    for (int64_t t = 0; t < count; row += sizes[t], out += sizes[t], t++)
+        subtract(tensors[t], row, sizes[t], out);
 }

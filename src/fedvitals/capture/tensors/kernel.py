@@ -19,7 +19,7 @@ from torch import Tensor
 from fedvitals.capture.tensors.sketch import UNIT_BUCKETS, Sketcher, unit_sketch_scale
 from fedvitals.vocabulary import STATISTICS, Layout
 
-VERSION = 2
+VERSION = 3
 LIBRARY = Path(__file__).with_name("_kernel.so")
 SHORT = 1 << 16  # values, whose norms take some microseconds
 
@@ -79,6 +79,7 @@ def library() -> Any:
         found.fedvitals_summarise.argtypes = (_address, _address, _address, _number, _address)
         found.fedvitals_norms.argtypes = (_address, _address, _number, _address)
         found.fedvitals_lengths.argtypes = (_address, _address, _number, _address)
+        _declare_pieces(found)
         return found if found.fedvitals_version() == VERSION else None
     except (OSError, AttributeError):
         return None
@@ -183,7 +184,7 @@ class RowNorms:
         self._place = (_number * 1)(row.data_ptr())
         self._found = np.empty((1, self._plan.layers, 1), np.float32)
         self._address = self._found.ctypes.data
-        self._ask = _holding_on() if len(row) <= SHORT else library().fedvitals_norms
+        self._ask = (_holding_on() if len(row) <= SHORT else library()).fedvitals_norms
 
     def __call__(self) -> np.ndarray:
         self._ask(self._plan.address, self._place, 1, self._address)
@@ -192,10 +193,39 @@ class RowNorms:
 
 @functools.cache
 def _holding_on() -> Any:
-    """The same function, called with Python's lock held: of a short row, handing it over costs more than the norms."""
-    asked = ctypes.PyDLL(str(LIBRARY)).fedvitals_norms
-    asked.restype, asked.argtypes = None, (_address, _address, _number, _address)
+    """The same functions, called with Python's lock held: of a short row, handing it over costs more than they do."""
+    asked = ctypes.PyDLL(str(LIBRARY))
+    asked.fedvitals_norms.restype = None
+    asked.fedvitals_norms.argtypes = (_address, _address, _number, _address)
+    _declare_pieces(asked)
     return asked
+
+
+def _declare_pieces(found: Any) -> None:
+    found.fedvitals_same.restype, found.fedvitals_difference.restype = _number, None
+    found.fedvitals_same.argtypes = (_address, _address, _number, _address)
+    found.fedvitals_difference.argtypes = (_address, _address, _number, _address, _address)
+
+
+class Pieces:
+    """A row that lies in pieces, as a model's tensors do: compared with a whole one, or taken less that. Each piece and
+    the row lie value by value, in float32."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._count = len(sizes)
+        self._sizes = (_number * self._count)(*sizes)
+        self._places = _number * self._count
+        self._library = _holding_on() if sum(sizes) <= SHORT else library()
+
+    def same(self, tensors: Sequence[Tensor], row: Tensor) -> bool:
+        """Whether they are that row, bit by bit."""
+        places = self._places(*[tensor.data_ptr() for tensor in tensors])
+        return bool(self._library.fedvitals_same(places, self._sizes, self._count, row.data_ptr()))
+
+    def difference(self, tensors: Sequence[Tensor], row: Tensor) -> Tensor:
+        places, found = self._places(*[tensor.data_ptr() for tensor in tensors]), torch.empty(len(row))
+        self._library.fedvitals_difference(places, self._sizes, self._count, row.data_ptr(), found.data_ptr())
+        return found
 
 
 def lengths(tensors: Sequence[Tensor]) -> Tensor:

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.sketch import allot_buckets
-from fedvitals.capture.tensors.sources import Tensors, distinct, floats, has_names, tensor_of
+from fedvitals.capture.tensors.sources import Tensors, Ways, distinct, floats, has_names, tensor_of
 from fedvitals.vocabulary import Layer, Layout
 
 MAX_UNITS = 64
@@ -49,6 +50,8 @@ class Flattener:
         self.raw_bytes: int = sum(tensor.numel() * tensor.element_size() for _, tensor, _ in named)
         self.device = next((tensor.device for _, tensor, _ in named), torch.device("cpu"))
         self._names = [layer.name for layer in self.layout.layers]
+        self._shapes = [layer.shape for layer in self.layout.layers]
+        self._ways = Ways(self._names)
         self._whole_fingerprint = all(layer.size < 2 * FINGERPRINT_VALUES for layer in self.layout.layers)
         buckets = allot_buckets(self.layout.layers)
         unit_layer, units = _unit_layer(self.layout.layers)
@@ -103,6 +106,33 @@ class Flattener:
         if not all(tensor.dtype is torch.float32 and tensor.device == self.device for tensor in tensors):
             tensors = [_real(tensor).to(device=self.device, dtype=torch.float32) for tensor in tensors]
         return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+    def difference(self, source: Source, start: Tensor) -> Tensor:
+        """A source's values less this row; ValueError as for `row`."""
+        tensors = self._lying(source, start)
+        return self.row(source).sub_(start) if tensors is None else self._pieces.difference(tensors, start)
+
+    def surely_is(self, source: Source, row: Tensor) -> bool:
+        """Whether a source is this row, bit by bit. False also where that could not be told without copying it."""
+        tensors = self._lying(source, row)
+        return tensors is not None and self._pieces.same(tensors, row)
+
+    @functools.cached_property
+    def _pieces(self) -> kernel.Pieces:
+        return kernel.Pieces([layer.size for layer in self.layout.layers])
+
+    def _lying(self, source: Source, row: Tensor) -> Sequence[Tensor] | None:
+        """The source's own tensors, where the kernel can read them as they lie, beside this row; else None."""
+        if isinstance(source, FlatRow) or self._positional or not kernel.takes([row]) or not row.is_contiguous():
+            return None
+        tensors = self._ways.into(source)
+        if tensors is None:
+            return None
+        for tensor, shape in zip(tensors, self._shapes, strict=True):
+            plain = type(tensor) in (Tensor, nn.Parameter) and tensor.dtype is torch.float32 and tensor.is_cpu
+            if not (plain and tensor.shape == shape and tensor.is_contiguous() and tensor.layout is torch.strided):
+                return None
+        return tensors
 
     def stacked(self, states: Mapping[str, Tensor] | Tensor) -> Tensor:
         """Rows of a cohort: [clients, size], from a dict of stacked tensors or from such a matrix itself."""

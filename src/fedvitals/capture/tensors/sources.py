@@ -52,6 +52,47 @@ def distinct(entries: Sequence[Entry]) -> list[int]:
     return kept
 
 
+class Ways:
+    """From a source to the tensors of these names, without a state dict where a module has an ordinary one."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        parted = [name.rpartition(".") for name in names]
+        self._ways = [(tuple(path.split(".")) if path else (), last) for path, _, last in parted]
+
+    def into(self, source: Tensors) -> list[Any] | None:
+        """None where they are not all there, or a module has ways of its own to tell of its state."""
+        try:
+            if isinstance(source, nn.Module):
+                return self._into_module(source)
+            return [source[name] for name in self._names] if isinstance(source, Mapping) else None
+        except KeyError:
+            return None
+
+    def _into_module(self, module: nn.Module) -> list[Any] | None:
+        found = []
+        for path, last in self._ways:
+            part = module
+            for name in path:
+                if not _tells_plainly(part):
+                    return None
+                part = part._modules[name]  # type: ignore[assignment]  # one that is None has no parameters either
+            if not _tells_plainly(part):
+                return None
+            value = part._parameters.get(last)
+            found.append(part._buffers[last] if value is None else value)
+        return found
+
+
+def _tells_plainly(part: nn.Module | None) -> bool:
+    """Whether a module's state dict is its parameters and buffers, and nothing else has a say in it."""
+    if part is None or part._state_dict_hooks or part._state_dict_pre_hooks:
+        return False
+    kind = type(part)
+    plain, saved = nn.Module.state_dict, nn.Module._save_to_state_dict
+    return kind.state_dict is plain and kind._save_to_state_dict is saved
+
+
 def tensor_of(value: Any) -> Tensor:
     """A tensor, an array or a number as a tensor; arrays share their memory where torch can."""
     if isinstance(value, Tensor):
