@@ -79,9 +79,12 @@ class Parts:
             return None
         job, threads = self.job, 1 if _in_processes(self.job) else min(_workers(self.job), _most(self))
         layout, full_steps = local.model.flattener.layout, self.full_steps
-        return CompiledTrainer(
-            program, self.federation, job.train, job.seed, layout, threads=threads, full_steps=full_steps
-        )
+        try:
+            return CompiledTrainer(
+                program, self.federation, job.train, job.seed, layout, threads=threads, full_steps=full_steps
+            )
+        except ValueError:  # rows that are not for it, as tokens are not for a model of one's own
+            return None
 
     def program(self, local: LocalTrainer) -> Program | None:
         """What the compiled trainer would carry out; None where it cannot, or is not to."""

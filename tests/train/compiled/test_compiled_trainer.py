@@ -288,3 +288,22 @@ def test_a_model_that_arrives_in_pieces() -> None:
     pair.weights = spread_out(pair.weights)
     assert not pair.weights.is_contiguous()
     assert torch.equal(pair.at_once(works_of(fed)).updates, first)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "said"),
+    [
+        (torch.zeros(2, 40), torch.tensor([0, CLASSES]), "classes from 0 to 3; the model has 3"),
+        (torch.zeros(2, 40), torch.tensor([-1, 0]), "classes from -1 to 0"),
+        (torch.zeros(2, 39), torch.tensor([0, 1]), "a row has 40 values"),
+        (torch.zeros(2, 40, dtype=torch.float64), torch.tensor([0, 1]), "rows of torch.float64"),
+        (torch.zeros(2, 40), torch.tensor([0, 1], dtype=torch.int32), "classes of torch.int32"),
+    ],
+)
+def test_rows_that_are_not_for_it_are_refused(x: Tensor, y: Tensor, said: str) -> None:
+    """Before anything is read or written where it should not be."""
+    model, shape = made("dense")
+    fed = federation(shape, [9], 9)
+    pair = Pair(model, fed, TrainSpec(epochs=1))
+    with pytest.raises(ValueError, match=said):
+        pair.at_once([replace(works_of(fed)[0], x=x, y=y)])

@@ -46,10 +46,10 @@ class CompiledTrainer:
     ) -> None:
         self._program, self._spec, self._seed = program, spec, seed
         self._layout, self._full_steps = layout, full_steps
-        self._x, self._y = federation.x.contiguous(), federation.y.contiguous()
+        self._features = federation.x[0].numel()
+        self._x, self._y = self._checked(federation.x.contiguous(), federation.y.contiguous())
         self._numbers = [rows.contiguous() for rows in federation.train_rows]  # alive, so that they stay where they are
         self._numbers_at = np.array([rows.data_ptr() for rows in self._numbers], np.uint64)
-        self._features = self._x[0].numel()
         self._layers = (LayerStructure * len(program.layers))(*[layer.structure() for layer in program.layers])
         self._structure = ProgramStructure(
             layers=ctypes.addressof(self._layers),
@@ -119,10 +119,20 @@ class CompiledTrainer:
         kept = []
         for place, work in enumerate(works):
             if work.x is not None and work.y is not None:
-                x, y = work.x.contiguous(), work.y.contiguous()
+                x, y = self._checked(work.x.contiguous(), work.y.contiguous())
                 clients[place]["x"], clients[place]["y"], clients[place]["numbers"] = x.data_ptr(), y.data_ptr(), 0
                 kept.append((x, y))
         return kept
+
+    def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows as the compiled code takes them for granted; ValueError for others. Empty ones are fine."""
+        if x.dtype is not torch.float32 or y.dtype is not torch.int64 or not (x.is_cpu and y.is_cpu):
+            raise ValueError(f"rows of {x.dtype} with classes of {y.dtype}: float32 and int64 on the CPU are right")
+        if x.numel() != len(y) * self._features:
+            raise ValueError(f"rows {list(x.shape)} for {len(y)} classes; a row has {self._features} values")
+        if len(y) and not 0 <= int(y.min()) <= int(y.max()) < self._program.classes:
+            raise ValueError(f"classes from {int(y.min())} to {int(y.max())}; the model has {self._program.classes}")
+        return x, y
 
     def _run(self, cohort: CohortStructure, multiplications: float) -> None:
         """On as many threads as there are clients for; Python's lock is free meanwhile."""
