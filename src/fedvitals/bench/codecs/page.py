@@ -38,10 +38,9 @@ differences" sends the largest tenth of each layer of a client's whole model, an
 tutorials do it; the server's models go down whole. Digits are held out fold by fold: over the seeds each row is judged
 once.
 
-Measured on seeds {SEEDS[0]} to {SEEDS[-1]}, which nobody had looked at. The steps of the grids, and the constants of the
-model that codes them, were chosen by hand on seeds 0 to 4; those of Shakespeare once more after seeds 5 to 9 had been
-measured (98 times fewer bytes, of 100 that are wanted), on seeds 0 to 4 again. A problem of another kind may need finer
-ones."""
+Measured on seeds {SEEDS[0]} to {SEEDS[-1]}, which nobody had looked at. The steps of the grids, and the constants of
+the model that codes them, were chosen by hand on seeds 0 to 4; Shakespeare's once more, on these again, after seeds 5
+to 9 had been measured (98 times fewer bytes, of 100 that are wanted). Another problem may need finer steps."""
 
 
 def write(folder: Path, raced: Sequence[Raced], rows: Sequence[Row]) -> list[Path]:

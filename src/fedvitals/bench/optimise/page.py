@@ -31,11 +31,11 @@ READING = """\
 Values are medians, with the 10th and 90th percentile where these differ. Times are of the machine, and of what else it
 did: compare them with each other."""
 LIMIT = """\
-Of the plain job's {whole:.0f} MB, {torch:.0f} MB are torch (what loading it leaves on the heap and in Python's memory, and
-the pages of its libraries that were used), {rest:.0f} MB are rows, libraries' working memory and the model three times (the
-server's, a client's, its gradients), and {taken:.0f} MB are what training takes beside them. Nothing here changes the
-first two parts. If training took nothing at all, {most:.0%} of the whole process would be saved: a goal above that cannot
-be met by saving activations."""
+Of the plain job's {whole:.0f} MB, {torch:.0f} MB are torch (what loading it leaves on the heap and in Python's memory,
+and the pages of its libraries that were used), {rest:.0f} MB are rows, working memory of libraries and the model three
+times (the server's, a client's, its gradients), and {taken:.0f} MB are what training takes beside them. Nothing here
+changes the first two parts. If training took nothing at all, {most:.0%} of the whole process would be saved: a goal
+above that cannot be met by saving activations."""
 
 
 def write(folder: Path, rows: Sequence[Row]) -> list[Path]:
