@@ -48,6 +48,16 @@ def test_a_line_with_more_than_expected_says_so() -> None:
     assert same == 0
 
 
+def test_evidence_of_few_values_is_that_of_many() -> None:
+    """Whether lines are asked for one by one or all at once."""
+    random = np.random.default_rng(1)
+    lines = Lines(50)
+    labels = random.integers(0, 50, (2, 400)).astype(np.int32)
+    lines.look(labels, random.random(400) < 0.3, np.full(400, ONE / 8))
+    every = np.arange(50, dtype=np.int32).reshape(1, -1)
+    assert [lines.evidence(every[:, line : line + 1]).item() for line in range(50)] == lines.evidence(every)[0].tolist()
+
+
 def test_weights_follow_what_came() -> None:
     """Evidence that was right counts for more afterwards, and evidence that was wrong for less."""
     evidence = np.array([[DOUBLE, -DOUBLE] * 500, [-DOUBLE, DOUBLE] * 500], dtype=np.int64)

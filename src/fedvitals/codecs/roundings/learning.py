@@ -40,8 +40,9 @@ class Lines:
 
     def evidence(self, labels: Labels) -> Whole:
         """Of the line of each value, [kinds, values]: that it has more than expected, or less."""
-        own = logarithm(self._seen + DOUBT) - logarithm(self._expected + DOUBT)
-        found: Whole = own[labels]
+        if labels.size < len(self._seen):  # as where values are in no rows: each would be a line of its own
+            return _more(self._seen[labels], self._expected[labels])
+        found: Whole = _more(self._seen, self._expected)[labels]
         return found
 
     def look(self, labels: Labels, there: Flags, expected: Shares) -> None:
@@ -69,6 +70,10 @@ class Mixture:
         for number, (pull, hold) in enumerate(zip(pulls, holds, strict=True)):
             moved = int(self._weights[number]) + (pull << SPEED) // (hold + STIFFNESS)
             self._weights[number] = min(max(moved, 0), MOST_WEIGHT)
+
+
+def _more(seen: Shares, expected: Shares) -> Whole:
+    return logarithm(seen + DOUBT) - logarithm(expected + DOUBT)
 
 
 def logarithm(numbers: Shares) -> Whole:
