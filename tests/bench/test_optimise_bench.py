@@ -70,6 +70,7 @@ def test_the_page_tells_every_case_and_its_goal(tmp_path: Path, monkeypatch: pyt
     assert "| 24 layers: checkpoint | 2.0 | 50.0, 50% less | 70.0, 42% less | 100.0, 33% less |" in page
     assert "| 24 layers: checkpoint | memory of the process saved | 0.333 | at least 0.4 | missed |" in page
     assert "| 24 layers: checkpoint | memory of training saved | 0.500 | at least 0.4 | met |" in page
+    assert "If training took nothing at all, 67% of the whole process would be saved" in page
     picture = (tmp_path / "explanation" / "optimise-bench.svg").read_text()
     assert picture.count("at rest: 20 MB") == 4
     assert picture.count(">150 MB<") == 1

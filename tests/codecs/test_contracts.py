@@ -98,6 +98,12 @@ class TestGrid(_Real):
     codec = codecs.parse("grid:0.25 | entropy")
 
 
+class TestGridOfFewValues(_Real):
+    """Values without the rows that they came from."""
+
+    codec = codecs.parse("topk:0.3 | grid:0.25 | entropy")
+
+
 class TestOneBit(_Real):
     codec = codecs.parse("onebit")
 

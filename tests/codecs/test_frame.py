@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from fedvitals.codecs import parse
-from fedvitals.codecs.frame import MAX_ENTRIES, MAX_NAME_BYTES, Layer, pack, unpack
+from fedvitals.codecs.frame import MAX_ENTRIES, MAX_NAME_BYTES, VERSION, Layer, pack, unpack
 from fedvitals.codecs.streams import count_bytes
 from fedvitals.errors import CodecError
 
 ONE = b"\0\0\x80\x3f"  # as a float32
+START = b"FV" + bytes([VERSION])
 
 
-def forged(header: bytes, body: bytes = b"", version: int = 2, deflated: bool = False) -> bytes:
+def forged(header: bytes, body: bytes = b"", version: int = VERSION, deflated: bool = False) -> bytes:
     return b"FV" + bytes([version]) + count_bytes(2 * len(header) + deflated) + header + body
 
 
@@ -42,9 +43,9 @@ BOMB = zlib.compress(bytes(64 * 2**20), wbits=-15)
         (b"", "0 bytes"),
         (b"PK\x03\x04" + bytes(20), "begins with"),
         (forged(b"\0", version=9), "format 9"),
-        (b"FV\x02\xff\xff\xff\xff\x0f", "is claimed"),
-        (b"FV\x02" + b"\xff" * 20, "63 bits"),
-        (b"FV\x02\x7e", "ends in the middle"),
+        (START + b"\xff\xff\xff\xff\x0f", "is claimed"),
+        (START + b"\xff" * 20, "63 bits"),
+        (START + b"\x7e", "ends in the middle"),
         (forged(count_bytes(MAX_ENTRIES + 1)), "65537 is claimed"),
         (forged(count_bytes(MAX_ENTRIES)), "ends in the middle"),
         (forged(b"\0x"), "1 bytes are left"),

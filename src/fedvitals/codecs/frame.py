@@ -21,7 +21,7 @@ from fedvitals.codecs.streams import PlainSink, PlainSource
 from fedvitals.errors import CodecError
 
 MAGIC = b"FV"
-VERSION = 2
+VERSION = 3
 MAX_HEADER_BYTES = 16 * 2**20
 MAX_ENTRIES = 65_536
 MAX_NAME_BYTES = 1024

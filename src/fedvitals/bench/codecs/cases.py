@@ -16,7 +16,7 @@ from fedvitals.train.sections import DataSpec
 ROUNDS = 100  # of the training that is not compressed, whose accuracy the others have to reach
 LONGEST = 3  # times as many rounds they may take
 LESS = 0.005  # of accuracy they may stay behind
-SEEDS = (5, 6, 7, 8, 9)  # 0 to 4 were looked at while the steps of the grids were chosen
+SEEDS = (10, 11, 12, 13, 14)  # 0 to 4 were looked at while the steps of the grids were chosen, 5 to 9 before they were
 FOLDS = 5  # of digits: over the seeds each of its rows is held out once, and half a point is nine of them
 FASHION, SHAKESPEARE = "fashion_mnist/fashion_mnist.npz", "shakespeare/shakespeare.npz"
 PICTURES, TEST_ROWS = 100, 4000  # a client; for judging
@@ -128,7 +128,7 @@ PROBLEMS = (
         {"kind": "gru", "hidden": [64]},
         {"lr": 1.0, "epochs": 1, "batch_size": 10},
         "grid:0.07 | entropy",
-        "grid:0.12 | entropy",
+        "grid:0.16 | entropy",
         SHAKESPEARE,
     ),
 )

@@ -29,12 +29,13 @@ DEEP = """\
 parts: torch, loaded and used once; rows, models and gradients at rest; and what training takes beside them."""
 READING = """\
 Values are medians, with the 10th and 90th percentile where these differ. Times are of the machine, and of what else it
-did: compare them with each other.
-
-Of the whole process nothing here changes the first two parts. The first is what loading torch leaves on the heap and in
-Python's memory, and the pages of its libraries that were used. The second is mostly the model three times (the
-server's, a client's, its gradients), which is what training takes. So the most that could be saved of the whole process
-is what training takes of it, and a goal above that share cannot be met by saving activations."""
+did: compare them with each other."""
+LIMIT = """\
+Of the plain job's {whole:.0f} MB, {torch:.0f} MB are torch (what loading it leaves on the heap and in Python's memory,
+and the pages of its libraries that were used), {rest:.0f} MB are rows, working memory of libraries and the model three
+times (the server's, a client's, its gradients), and {taken:.0f} MB are what training takes beside them. Nothing here
+changes the first two parts. If training took nothing at all, {most:.0%} of the whole process would be saved: a goal
+above that cannot be met by saving activations."""
 
 
 def write(folder: Path, rows: Sequence[Row]) -> list[Path]:
@@ -60,6 +61,7 @@ def text(rows: Sequence[Row]) -> str:
         f"![Memory of a process]({PICTURE})",
         _deep(known),
         READING,
+        *_limit(known),
         *([f"## Goals\n\n{_goals(rows)}"] if any(row.goal is not None for row in rows) else []),
         f"All rows: [{ROWS}]({ROWS}).",
     ]
@@ -94,6 +96,14 @@ def _deep(known: Mapping[tuple[str, str], Row]) -> str:
             cells = [_cell(known[case, measure]) + _less(known, case, measure) for measure in measures]
             lines.append((case, _cell(known[case, "time"]), *cells))
     return table(head, lines)
+
+
+def _limit(known: Mapping[tuple[str, str], Row]) -> list[str]:
+    """What of the plain process could be saved at all."""
+    if (DEEP_PLAIN, WHOLE) not in known:
+        return []
+    whole, own, taken = (known[DEEP_PLAIN, measure].value for measure in (WHOLE, OWN, TAKEN))
+    return [LIMIT.format(whole=whole, torch=whole - own, rest=own - taken, taken=taken, most=taken / whole)]
 
 
 def _less(known: Mapping[tuple[str, str], Row], case: str, measure: str) -> str:

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from fedvitals.codecs.frame import Layer
 from fedvitals.codecs.numbers import Floats
-from fedvitals.codecs.roundings import presence
-from fedvitals.codecs.streams import Shares, Sink, Source
+from fedvitals.codecs.roundings.places import Indices, Matrix
+from fedvitals.codecs.roundings.sizes import TOLD, told
+from fedvitals.codecs.streams import Flags, Shares, Sink, Source
 from fedvitals.errors import CodecError
 
-FEW = 2**15  # values that share what is told of how often numbers come; of more, each layer has its own
 MOST_STEPS = 2**15 - 1  # either way from zero
 _FALL = 127  # parts in which the fall of larger numbers of steps is told
 EARLY = 0.25  # of a step
@@ -37,30 +37,44 @@ class Grid:
     additive: ClassVar[bool] = True  # a sum of messages is such a message
 
     def write(self, sink: Sink, layers: Sequence[Layer], values: Sequence[Floats]) -> None:
-        steps = [self._steps(array) for array in values]
-        most = max((int(np.abs(one).max(initial=0)) for one in steps), default=0)
+        steps = np.concatenate([np.zeros(0, dtype=np.int32), *(self._steps(array) for array in values)])
+        sizes = np.abs(steps)
+        most = int(sizes.max(initial=0))
         sink.count(most)
         if not most:
             return
-        for layer, one in zip(layers, steps, strict=True):
-            presence.write(sink, one != 0, _rows(layer, len(one)))
-        for some in _together([one[one != 0] for one in steps], sum(len(one) for one in steps)):
-            if len(some):
-                sink.symbols(some + most - (some > 0), 2 * most, _told(sink, some, most))
+
+        def ask(indices: Indices, level: int, chances: Shares) -> Flags:
+            answer: Flags = sizes[indices] > level
+            sink.flags(answer, chances)
+            return answer
+
+        told(ask, _matrices(layers, [len(array) for array in values]), most)
+        there = steps[steps != 0]
+        sink.flags(there > 0, _either(len(there)))
+        large = sizes[sizes >= TOLD]
+        if len(large) and most > TOLD:
+            expected = _told(sink, large - TOLD, most - TOLD)
+            sink.symbols(large - TOLD, len(expected), expected)
 
     def read(self, source: Source, layers: Sequence[Layer], counts: Sequence[int]) -> list[Floats]:
         most = source.count(MOST_STEPS)
-        there = [
-            presence.read(source, count, _rows(layer, count)) if most else np.zeros(count, dtype=bool)
-            for layer, count in zip(layers, counts, strict=True)
-        ]
-        taken = [int(np.count_nonzero(one)) for one in there]
-        sizes = [sum(taken)] if sum(counts) < FEW else taken
-        steps = np.concatenate([np.zeros(0, dtype=np.int64), *(_read(source, size, most) for size in sizes)])
+        if not most:
+            return [np.zeros(count, dtype=_type(layer)) for layer, count in zip(layers, counts, strict=True)]
+
+        def ask(indices: Indices, level: int, chances: Shares) -> Flags:
+            return source.flags(chances)
+
+        steps = told(ask, _matrices(layers, counts), most)
+        there, large = np.flatnonzero(steps), np.flatnonzero(steps >= TOLD)
+        down = there[~source.flags(_either(len(there)))]
+        if len(large) and most > TOLD:
+            expected = _expected(most - TOLD, source.count(_FALL))
+            steps[large] += source.symbols(len(large), len(expected), expected).astype(np.int32)
+        steps[down] *= -1
         found: list[Floats] = []
-        for layer, where, part in zip(layers, there, np.split(steps, np.cumsum(taken))[: len(layers)], strict=True):
-            values: Floats = np.zeros(len(where), dtype=np.float64 if layer.dtype.itemsize == 8 else np.float32)
-            values[where] = part
+        for layer, part in zip(layers, np.split(steps, np.cumsum(counts)[:-1]) if counts else [], strict=True):
+            values: Floats = part.astype(_type(layer))
             values *= self.step
             found.append(values)
         return found
@@ -80,36 +94,36 @@ class Grid:
         return steps.clip(-MOST_STEPS, MOST_STEPS).astype(np.int32)
 
 
-def _told(sink: Sink, steps: NDArray[np.int32], most: int) -> Shares:
-    """How often numbers come, none of them 0: how quickly larger ones fall off is all that is sent of it."""
-    further = round(_FALL * (1.0 - len(steps) / int(np.abs(steps).sum(dtype=np.int64)))) if most > 1 else 0
-    if most > 1:
-        sink.count(further)
+def _told(sink: Sink, beyond: NDArray[np.int32], most: int) -> Shares:
+    """How often numbers from 0 to `most` come: how quickly larger ones fall off is all that is sent of it."""
+    whole = int(beyond.sum(dtype=np.int64))
+    further = round(_FALL * whole / (whole + len(beyond)))
+    sink.count(further)
     return _expected(most, further)
 
 
-def _read(source: Source, size: int, most: int) -> NDArray[np.int64]:
-    if not size:
-        return np.zeros(0, dtype=np.int64)
-    further = source.count(_FALL) if most > 1 else 0
-    found = source.symbols(size, 2 * most, _expected(most, further)).astype(np.int64) - most
-    return found + (found >= 0)
-
-
 def _expected(most: int, further: int) -> Shares:
-    """Either way from zero; each further step is a share of the one before as likely."""
+    """Each further step is a share of the one before as likely."""
     ratio = max(further, 1) / (_FALL + 1)
-    one_way = np.multiply.accumulate(np.concatenate(([1.0], np.full(most - 1, ratio))))
-    return np.concatenate((one_way[::-1], one_way))
+    found: Shares = np.multiply.accumulate(np.concatenate(([1.0], np.full(most, ratio))))
+    return found
 
 
-def _together(steps: Sequence[NDArray[np.int32]], values: int) -> Sequence[NDArray[np.int32]]:
-    return [np.concatenate(steps)] if values < FEW else steps
+def _either(count: int) -> Shares:
+    """Up is as likely as down."""
+    return np.full(count, 0.5)
 
 
-def _rows(layer: Layer, count: int) -> tuple[int, ...]:
-    """The shape of a layer whose values all travel; without one they are in no rows."""
-    return layer.shape if count == layer.values else ()
+def _matrices(layers: Sequence[Layer], counts: Sequence[int]) -> list[Matrix]:
+    """Rows and columns of layers whose values all travel; without them, all in one column."""
+    return [
+        (layer.shape[0], math.prod(layer.shape[1:])) if layer.shape and count == layer.values else (count, 1)
+        for layer, count in zip(layers, counts, strict=True)
+    ]
+
+
+def _type(layer: Layer) -> type[np.floating]:
+    return np.float64 if layer.dtype.itemsize == 8 else np.float32
 
 
 def parsed(argument: str | None) -> Grid:
