@@ -81,7 +81,7 @@ def test_the_plan_has_two_hundred_clean_runs_on_reserved_data(plans: tuple[list[
 def test_a_plan_that_is_cut_short_has_measured_each_claim(plans: tuple[list[Cell], list[Cell]]) -> None:
     """Among the first hundred are loud, quiet and clean runs, the clean ones on each reserved data set."""
     beginning = plans[0][:100]
-    assert {cell.problem for cell in beginning if cell.clean} >= {"fashion", "smartwatch"}
+    assert {cell.problem for cell in beginning if cell.clean} >= {"fashion", "smartwatch", "sentiment"}
     assert {"label-noise", "backdoor", "sign-flip", "zero-update"} <= {cell.fault for cell in beginning}
     assert sum(cell.clean for cell in beginning) >= 40
 
@@ -97,7 +97,7 @@ def test_tuning_refuses_what_is_reserved(plans: tuple[list[Cell], list[Cell]]) -
     assert cells
     assert not any(cell.reserved for cell in cells)
     assert {cell.problem for cell in cells} == {"digits", "synthetic", "mnist", "shakespeare"}
-    for cell in (Cell("fashion"), Cell("smartwatch"), Cell("digits", seed=3)):
+    for cell in (Cell("fashion"), Cell("smartwatch"), Cell("sentiment"), Cell("digits", seed=3)):
         with pytest.raises(FedvitalsError, match="kept for the final measurement"):
             check_tuning(cell)
     check_tuning(Cell("digits", seed=2))
@@ -106,7 +106,7 @@ def test_tuning_refuses_what_is_reserved(plans: tuple[list[Cell], list[Cell]]) -
 def test_without_data_digits_and_synthetic_are_played() -> None:
     """What is missing is named."""
     assert {cell.problem for cell in planned(tuning=True)} == {"digits", "synthetic"}
-    assert sum("in the data folder" in reason for reason in omitted()) == 4
+    assert sum("in the data folder" in reason for reason in omitted()) == 5
 
 
 def test_the_quick_slice_has_every_fault_and_clean_runs() -> None:

@@ -57,6 +57,17 @@ def test_a_long_round_names_who_was_waited_for(tmp_path: Path) -> None:
     assert found(looped(tmp_path / "c", rounds([60.0] + [1.0] * 6)), "FL104") == ()
 
 
+def test_a_machine_that_slept_is_nobodys_fault(tmp_path: Path) -> None:
+    """Where all clients share a machine, who was at work in one long round is told of and not held responsible; who was
+    in two is."""
+    for name, lengths, named in (("once", [60.0, 1.0], ()), ("twice", [60.0, 60.0], ("3",))):
+        chart = looped(tmp_path / name, rounds([1.0] * 8 + lengths))
+        shared = replace(chart, run=replace(chart.run, environment={**chart.run.environment, "executor": "serial"}))
+        (one,) = found(shared, "FL104")
+        assert (one.severity, one.clients) == (Severity.WARNING, named)
+        assert "client 3 took" in one.why
+
+
 def test_most_clients_missing(tmp_path: Path) -> None:
     """One of four used is well below; three of four is not."""
     chart = looped(tmp_path / "a", rounds([1.0] * 6, lambda number: 1 if number > 3 else 3))

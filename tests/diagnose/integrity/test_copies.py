@@ -8,14 +8,22 @@ import pytest
 import torch
 from charted import Clock, found, looped, model
 
+from fedvitals.diagnose.chart import Chart
 from fedvitals.run import Run
+from fedvitals.vocabulary import Grade, Severity
 
 COPIERS = ("3", "5")
 STATE = dict[str, torch.Tensor]
 
 
-def _run(folder: Path, losses: list[float], noise: float) -> list[tuple[str, ...]]:
-    """Eight clients; in the last two rounds two of them send the same update but for noise. Gives who is named."""
+def _run(folder: Path, losses: list[float], noise: float, swarm: float = 0.0) -> list[tuple[str, ...]]:
+    """Who is named."""
+    return [tuple(sorted(one.clients)) for one in found(_charted(folder, losses, noise, swarm), "FL606")]
+
+
+def _charted(folder: Path, losses: list[float], noise: float, swarm: float = 0.0) -> Chart:
+    """Eight clients; in the last two rounds two of them send the same update but for noise, and a third one is as near
+    to them as `swarm` says, if at all."""
 
     def loop(run: Run, clock: Clock) -> None:
         torch.manual_seed(0)
@@ -27,9 +35,11 @@ def _run(folder: Path, losses: list[float], noise: float) -> list[tuple[str, ...
                     alike = str(place) in COPIERS and number >= len(losses) - 2
                     with rnd.client(place, samples=20) as client:
                         client.step(loss)
-                        client.submit(_moved(shared, noise) if alike else _moved(net.state_dict(), 0.1), loss=loss)
+                        near = noise if alike else swarm if swarm and place == 6 else None
+                        sent = _moved(net.state_dict(), 0.1) if near is None else _moved(shared, near)
+                        client.submit(sent, loss=loss)
 
-    return [tuple(sorted(one.clients)) for one in found(looped(folder, loop), "FL606")]
+    return looped(folder, loop)
 
 
 def _moved(state: STATE, by: float) -> STATE:
@@ -49,3 +59,17 @@ def test_a_dead_model_makes_updates_alike(
 ) -> None:
     """Only what is equal to the last bit is held against clients whose model's loss has leapt."""
     assert _run(tmp_path, losses, noise) == named
+
+
+def test_nearly_the_same_once_is_a_suspicion(tmp_path: Path) -> None:
+    """Chance may do it once; the same clients again are accused."""
+    chart = _charted(tmp_path, HEALTHY, 1e-3)
+    (once,) = found(chart.until(len(HEALTHY) - 2), "FL606")
+    (again,) = found(chart, "FL606")
+    assert (once.grade, once.severity) == (Grade.SUSPECT, Severity.INFO)
+    assert (again.grade, again.severity) == (Grade.ACCUSED, Severity.WARNING)
+
+
+def test_neighbours_in_a_swarm_are_no_copies(tmp_path: Path) -> None:
+    """A third one is nearly as near to two as they are to each other: they have like rows, and nobody copied."""
+    assert _run(tmp_path, HEALTHY, 1e-3, swarm=3.5e-3) == []

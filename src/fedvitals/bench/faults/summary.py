@@ -72,13 +72,15 @@ def _clean(lines: Sequence[Line]) -> Iterator[Row]:
 
 
 def clean_groups(lines: Sequence[Line]) -> dict[str, list[Line]]:
-    """Clean runs: all, on data never used in development, and those whose clients differ most."""
+    """Clean runs: all, on data never used in development, on each of these, and those whose clients differ most."""
     clean = [line for line in lines if line.cell.clean]
+    unseen = [name for name, problem in PROBLEMS.items() if problem.reserved]
     return {
         "clean runs": clean,
         "clean runs, data sets never used in development": [
             line for line in clean if PROBLEMS[line.cell.problem].reserved
         ],
+        **{f"clean runs, {name}": [line for line in clean if line.cell.problem == name] for name in unseen},
         "clean runs, dirichlet 0.1 and natural": [
             line for line in clean if line.cell.partition in ("dirichlet-0.1", "natural")
         ],

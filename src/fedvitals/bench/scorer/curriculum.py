@@ -1,83 +1,39 @@
 """What the scorer learns from: small trainings of many kinds, each a fixed function of its (even) number.
 
-Digits, synthetic rows, MNIST by writer and Shakespeare by role; no data set or odd number that the fault bench keeps
-for its final table is ever drawn. The fourth mix takes its rows as the bench does, small pictures and short texts,
-which train quickly: most of its lessons are of quiet faults, where pictures and texts differ most from the rest.
+Digits, synthetic rows, MNIST by writer and Shakespeare by role, and then many worlds (`wide`); no data set or odd
+number that the fault bench keeps for its final table is ever drawn. The fourth mix takes its rows as the bench does,
+small pictures and short texts, which train quickly: most of its lessons are of quiet faults, where pictures and texts
+differ most from the rest.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedvitals.bench.scorer.kinds import HALVES, KINDS
+from fedvitals.bench.scorer import wide
+from fedvitals.bench.scorer.mixes import FIRST, FOURTH, SECOND, THIRD, Lesson, with_fault
 
 FAMILIES = ("digits", "digits_cnn", "synthetic", "mnist_mlp", "mnist_cnn", "shakespeare")
 OWNERLESS = ("digits", "digits_cnn", "synthetic")  # no clients of their own
 SECOND_MIX = 100_000  # numbers from here on are drawn from the second mix
 THIRD_MIX = 200_000  # from here on from the third
-FOURTH_MIX = 300_000  # and from here on from the fourth
+FOURTH_MIX = 300_000  # from here on from the fourth
+WIDE_MIX = 400_000  # and from here on of many worlds
 NATURAL_CLIENTS = 110  # of a subset of a data set with clients of its own
 FLAT_ROWS = {10: 1200, 14: 1200, 20: 2400, 30: 3000, 50: 5000, 100: 8000}  # of MNIST, by the number of clients
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """How often what is drawn."""
-
-    families: tuple[float, ...]
-    kinds: tuple[float, ...]
-    clean: float
-    from_rounds: tuple[int, ...]
-
-
-FIRST = Mix(
-    (5, 0.6, 1.5, 2.2, 0.1, 0.06),
-    (2, 1.5, 2.5, 2.5, 3, 3.5, 3.5, 1.5, 1.5, 1.5, 1, 0.7, 0.5, 0.5, 0.5, 0.3, 0.3),
-    0.38,
-    (0, 5, 5),
-)
-SECOND = Mix(  # more faults, more of them from the first round on
-    (5, 0.3, 1.2, 2.2, 0.05, 0.05),
-    (3, 3, 1.5, 3, 2.5, 3.5, 3, 0.7, 1, 2, 1.2, 1.2, 0.3, 0.3, 0.3, 0.2, 0.2),
-    0.12,
-    (0, 0, 5),
-)
-THIRD = Mix(  # pictures and texts, most of them with clients of their own: slow to train, and unlike the rest
-    (0, 2, 0, 0, 4, 2),
-    (2, 2, 2.5, 2.5, 3, 3.5, 3.5, 1.5, 1.5, 1.5, 1, 0.7, 0.5, 0.5, 0.5, 0.3, 0.3),
-    0.4,
-    (0, 5, 5),
-)
-FOURTH = Mix(  # the same, of few and small rows, and most of the quiet faults
-    (0, 1.5, 0, 0, 4, 3),
-    (1.5, 0.5, 0.5, 1.5, 4, 4, 4, 0.3, 2, 0.5, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1),
-    0.3,
-    (0, 5, 5, 5),
-)
 MIXES = {FOURTH_MIX: FOURTH, THIRD_MIX: THIRD, SECOND_MIX: SECOND, 0: FIRST}  # by the least of their numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """One training, and what is wrong with it: `kind` is "clean" or the name of a fault."""
-
-    number: int
-    family: str
-    partition: str
-    kind: str
-    from_round: int
-    job: dict[str, Any] = field(hash=False)
 
 
 def lesson(number: int, data: Path, subsets: Path) -> Lesson:
     """The training of this number. `data` holds the real data sets, `subsets` is where parts of them are kept."""
     if number % 2:
         raise ValueError(f"{number} is odd: odd numbers are kept for the final measurement")
+    if number >= WIDE_MIX:
+        return wide.lesson(number)
     small_rows = number >= FOURTH_MIX
     mix = next(one for least, one in MIXES.items() if number >= least)
     draw = random.Random(number)  # noqa: S311  (no secret: the same number must give the same lesson)
@@ -94,7 +50,7 @@ def lesson(number: int, data: Path, subsets: Path) -> Lesson:
     train |= {"rounds": rounds, "clients_per_round": max(5, clients // 2) if half else clients}
     job: dict[str, Any] = {"seed": number, "name": "lesson", "data": rows, "model": model, "train": train}
     job["execute"] = {"workers": 1}  # small trainings: further processes would take longer to start than to train
-    kind, from_round = _fault(draw, mix, family, partition, clients, job)
+    kind, from_round = with_fault(draw, mix, family, partition, clients, job)
     return Lesson(number, family, partition, kind, from_round, job)
 
 
@@ -169,26 +125,6 @@ def _small_training(draw: random.Random, family: str) -> tuple[dict[str, Any], d
     channels, hidden = draw.choice([[4, 8], [8, 16], [8, 16], [8]]), draw.choice([[32], [32], [64]])
     model = {"kind": "cnn", "channels": channels, "kernel": 3, "hidden": hidden}
     return model, {"epochs": epochs, "batch_size": batch, "lr": draw.choice([0.05, 0.1, 0.2, 0.2]), "momentum": 0.0}
-
-
-def _fault(
-    draw: random.Random, mix: Mix, family: str, partition: str, clients: int, job: dict[str, Any]
-) -> tuple[str, int]:
-    if draw.random() <= mix.clean:
-        return "clean", 0
-    kind = draw.choices(list(KINDS), mix.kinds)[0]
-    if family == "shakespeare" and kind == "unnormalised-input":
-        kind = "label-flip"
-    count = min(draw.choice([1, 1, 3, max(1, int(0.2 * clients))]), max(1, int(0.3 * clients)))
-    struck, from_round = sorted(draw.sample(range(clients), count)), draw.choice(mix.from_rounds)
-    fault: dict[str, Any] = {"clients": struck, "from_round": from_round, **KINDS[kind]}
-    if kind in HALVES and draw.random() < 0.25:
-        fault["strength"] = HALVES[kind]
-    if partition == "natural":  # its clients have names of their own
-        fault["share"] = count / clients
-        del fault["clients"]
-    job["faults"] = [fault]
-    return kind, from_round
 
 
 def _subset(name: str, part: int, rows_wanted: int, data: Path, subsets: Path) -> str:

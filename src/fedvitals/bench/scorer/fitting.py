@@ -10,17 +10,20 @@ from numpy.typing import NDArray
 
 from fedvitals.bench.scorer.kinds import ALARMS, EXACT, SCORED
 from fedvitals.bench.scorer.lessons import Learnt
+from fedvitals.bench.scorer.worlds import MADE_UP
 from fedvitals.diagnose.evidence.course import FEATURES
 from fedvitals.diagnose.evidence.forest import MOST_LEAVES, Trees
 from fedvitals.diagnose.evidence.measures import NAMES
 
 KINDS = tuple(sorted(set(SCORED.values())))
-ALARM_ITERATIONS = 140
-NAME_ITERATIONS = 40
+ALARM_ITERATIONS = 180
+NAME_ITERATIONS = 120
 LOUD_SHARE = 0.05  # of a run's honest rows, the loudest: those that a scorer must learn to bear
 OTHER_SHARE = 0.4  # and some of the rest
-HONEST_ROWS = 60_000  # drawn of all of them
-GUILTY_ROWS = 5_000  # of each kind
+HONEST_ROWS = 160_000  # drawn of all of them
+GUILTY_ROWS = 10_000  # of each kind
+NAMED_USUAL = 4.0  # names are for what is usual: wild worlds blur what tells one kind from another
+NAMED_ROWS = 8_000  # the same for names, of which there are many more to fit
 CLEAN_WEIGHT = 2.0  # of a run without a fault beside the honest ones of a run with one
 SCORE_COLUMNS = 5 * len(NAMES)  # the ways that are scores come first
 MOST_FEATURES = 160  # of a scorer: the rest tells it nothing, and costs as much to fit
@@ -49,7 +52,7 @@ def alarms(lessons: Sequence[Learnt]) -> Trees:
 
 def names(lessons: Sequence[Learnt]) -> Trees:
     """Each kind against all the others, in the order of KINDS."""
-    guilty = [_guilty(lessons, kind) for kind in KINDS]
+    guilty = [_guilty(lessons, kind, NAMED_ROWS, NAMED_USUAL) for kind in KINDS]
     return as_trees(
         [
             _fitted(np.concatenate([*guilty[:place], *guilty[place + 1 :]]), [one], NAME_ITERATIONS, 8)
@@ -71,9 +74,17 @@ def _fitted(against: Single, taught: Sequence[Single], iterations: int, leaves: 
         early_stopping=False,
         random_state=0,
     )
-    columns = np.sort(np.argsort(-separating(against, taught), kind="stable")[:MOST_FEATURES])
+    columns = telling_columns(against, taught)
     rows = np.concatenate([against[:, columns], *(some[:, columns] for some in taught)])
     return Fitted(model.fit(rows, np.arange(len(rows)) >= len(against)), columns)
+
+
+def telling_columns(against: Single, taught: Sequence[Single]) -> NDArray[np.int64]:
+    """The features that tell most, and all that says how much a client and its cohort have: alone that tells nothing,
+    but it says how much the rest is worth."""
+    worth = separating(against, taught)
+    worth[[place for place, name in enumerate(FEATURES) if name.startswith("context.")]] = np.inf
+    return np.sort(np.argsort(-worth, kind="stable")[:MOST_FEATURES])
 
 
 def separating(against: Single, taught: Sequence[Single]) -> NDArray[np.float64]:
@@ -90,11 +101,13 @@ def separating(against: Single, taught: Sequence[Single]) -> NDArray[np.float64]
     return best
 
 
-def _guilty(lessons: Sequence[Learnt], kind: str) -> Single:
-    parts = [one.features[one.guilty] for one in lessons if one.scorer == kind and one.guilty.any()]
-    if not parts:
+def _guilty(lessons: Sequence[Learnt], kind: str, count: int = GUILTY_ROWS, usual: float = 1.0) -> Single:
+    """`usual`: how often rows of the data sets are drawn for one of the made-up worlds."""
+    some = [one for one in lessons if one.scorer == kind and one.guilty.any()]
+    if not some:
         return np.empty((0, len(FEATURES)), np.float32)
-    return _drawn(parts, [1.0] * len(parts), GUILTY_ROWS)
+    weights = [1.0 if one.family in MADE_UP else usual for one in some]
+    return _drawn([one.features[one.guilty] for one in some], weights, count)
 
 
 def _honest(lessons: Sequence[Learnt]) -> Single:

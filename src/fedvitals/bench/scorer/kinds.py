@@ -3,7 +3,8 @@
 Each name of KINDS is a lesson; SCORED says under which kind it is named, ALARMS which kinds an alarm is taught on: what
 is sent and what is taught look different, and whatever is odd in any way has an alarm of its own. WATCHED says which
 clocks watch an alarm: every pair of the two has its share of the false alarms, so a pair that finds nothing new costs
-all others; these are what was left of all pairs, chosen one after the other by what they find in lessons. What an
+all others; these are what was left of all pairs, chosen by what they find, and how soon, in lessons of families that
+the scorer was not fitted on. What an
 exact rule finds is taught to none: those lessons only show that such clients are nobody else's fault.
 """
 
@@ -51,7 +52,7 @@ ALARMS: Mapping[str, frozenset[str]] = {
     "taught": frozenset({"label-flip", "label-noise", "backdoor", "swapped-features"}),
 }
 WATCHED: Mapping[str, frozenset[str]] = {
-    "any": frozenset({"now", "rise5"}),
-    "sent": frozenset({"two"}),
-    "taught": frozenset({"now", "rise8"}),
+    "any": frozenset({"now", "two", "rise8"}),
+    "sent": frozenset({"two", "rise8"}),
+    "taught": frozenset({"two", "rise8"}),
 }

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedvitals.bench.charted import charted
-from fedvitals.bench.scorer.curriculum import Lesson
 from fedvitals.bench.scorer.kinds import SCORED
+from fedvitals.bench.scorer.mixes import Lesson
 from fedvitals.diagnose.evidence.course import FEATURES, course
 from fedvitals.errors import FedvitalsError
 from fedvitals.settings import Settings
@@ -29,6 +29,7 @@ class Learnt:
     """What one training showed: a row a participation that could be measured."""
 
     number: int
+    family: str  # of the rows
     kind: str
     features: NDArray[np.float32]
     client: NDArray[np.int32]
@@ -72,6 +73,7 @@ def _trained(lesson: Lesson) -> Learnt | None:
     struck = np.isin(np.array(chart.clients)[table.client[rows]], list(training.injector.culprits()))
     return Learnt(
         lesson.number,
+        lesson.family,
         lesson.kind,
         seen.features[rows].astype(np.float32),
         table.client[rows].astype(np.int32),
@@ -95,4 +97,5 @@ def _read(path: Path, lesson: Lesson) -> Learnt | None:
         about = json.loads(str(file["about"]))
         if tuple(about["features"]) != FEATURES or about["kind"] != lesson.kind:
             return None
-        return Learnt(lesson.number, lesson.kind, file["features"], file["client"], file["attempt"], file["guilty"])
+        rows = (file[name] for name in ("features", "client", "attempt", "guilty"))
+        return Learnt(lesson.number, lesson.family, lesson.kind, *rows)

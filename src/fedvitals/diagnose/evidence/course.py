@@ -8,13 +8,13 @@ spread to speak of, the plain distances from the cohort's median of the value an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedvitals.diagnose.chart import NORM, Chart, Singles, Updates
 from fedvitals.diagnose.evidence.measures import (
-    COHORT,
     NAMES,
     SINGLE,
     TINY,
@@ -25,14 +25,19 @@ from fedvitals.diagnose.evidence.measures import (
     pushed_units,
     rows_of,
     singles,
+    trained,
+    trained_sketches,
     unit,
 )
 from fedvitals.diagnose.evidence.memory import FLOOR, Memory
+from fedvitals.diagnose.evidence.sizes import Sizes, Widened
 from fedvitals.diagnose.robust import TO_SIGMA
 from fedvitals.store.table import Floats, Ints
 
 WAYS = ("now", "lately", "ever", "change", "change_lately", "away", "moved", "split")
-CONTEXT = ("cohort", "past", "agreement", "sickness", "wild", "learnt", "classes")
+COHORTS = ("cohort", "agreement", "sickness", "wild", "learnt", "classes", "weights", "repeats", "usual_rows")
+CLIENTS = ("past", "rows", "steps")
+CONTEXT = (*COHORTS, *CLIENTS)  # what the others do, and how much a client has: the less, the more is chance
 FEATURES = (
     *(f"{name}.{way}" for way in WAYS for name in NAMES),
     *(f"context.{name}" for name in CONTEXT),
@@ -67,20 +72,23 @@ def course(chart: Chart) -> Course:
         return Course(out, np.empty((len(out), len(NAMES))), np.empty(0, np.int64))
     plain = np.full((len(out), len(NAMES)), np.nan)
     where, alone = parts(updates), singles(chart, updates)
-    every = Directions(updates.sketches, pushed_units(updates), pushed_rows(updates))
+    every = Directions(trained_sketches(updates, updates.sketches), pushed_units(updates), pushed_rows(updates))
     memory = Memory(len(chart.clients), every)
-    mood = _Mood()
+    mood, sizes = _Mood(), Sizes(len(NAMES))
+    table = chart.participations
+    has = np.log(np.maximum(np.stack([table.samples, table.steps], axis=1), 1.0))  # rows, and steps that they make
     measured = []
     for _, cohort in chart.cohorts:
         rows = rows_of(chart, cohort)
         if len(rows) < LEAST_COHORT:
             continue
-        clients, now = chart.participations.client[rows], _directions(every, rows)
+        clients, now = table.client[rows], _directions(every, rows)
         together = cohort_measures(now, _log_shares(updates, rows), where)
         raw = np.concatenate([alone[rows], together, memory.own(clients, now, where)], axis=1)
-        context = mood.context(chart, cohort, rows, raw, updates)
-        seen = _seen(raw, memory, clients)
-        out[rows] = np.concatenate([*seen, _with_past(context, memory, clients)], axis=1)
+        context = np.r_[mood.context(chart, cohort, rows, raw, updates), np.median(has[rows, 0])]
+        seen = _seen(raw, memory, clients, sizes.at(has[rows, 0] - context[-1]))
+        own = (np.repeat(context[None], len(rows), axis=0), np.log1p(memory.count[clients])[:, None], has[rows])
+        out[rows] = np.concatenate([*seen, *own], axis=1)
         memory.remember(clients, now, raw, seen[0])
         plain[rows] = raw
         measured.append(rows)
@@ -95,23 +103,24 @@ def _directions(every: Directions, rows: Ints) -> Directions:
 
 def _log_shares(updates: Updates, rows: Ints) -> Floats:
     """Of each layer in the update's norm."""
-    norms = np.maximum(updates.stats[rows, :, NORM].astype(np.float64), TINY)
+    norms = np.maximum(updates.stats[rows, :, NORM].astype(np.float64) * trained(updates), TINY)
     logs: Floats = np.maximum(np.log(norms / np.sqrt((norms**2).sum(axis=1, keepdims=True))), -12.0)
     return logs
 
 
-def _seen(raw: Floats, memory: Memory, clients: Ints) -> tuple[Floats, ...]:
+def _seen(raw: Floats, memory: Memory, clients: Ints, widened: Widened) -> tuple[Floats, ...]:
     """The ways, in the order of WAYS."""
-    now, away = _scored(raw)
+    now, away = _scored(raw, widened.taken_in)
     lately = _mean(np.concatenate([memory.scores[clients], now[:, None]], axis=1))
     past, times = memory.sums[clients], memory.seen[clients]
     with np.errstate(invalid="ignore", divide="ignore"):
         ever = (memory.score_sums[clients] + np.nan_to_num(now)) / (times + ~np.isnan(now))
-        change, moved = _scored(raw - past / times)
+        change, moved = _scored(raw - past / times, widened)
         last = np.concatenate([memory.raw[clients], raw[:, None]], axis=1)
         earlier = (past - np.nansum(last[:, :-1], axis=1)) / (times - (~np.isnan(last[:, :-1])).sum(axis=1))
-        change_lately = scores(_mean(last) - earlier)
-        split = np.clip(memory.levels.split(clients, memory.count[clients], away), -MOST, MOST)
+        change_lately, _ = _scored(_mean(last) - earlier, widened)
+        split = memory.levels.split(clients, memory.count[clients], away)
+        split = np.clip(split / np.maximum(TO_SIGMA * _medians(np.abs(split))[0], 1.0), -MOST, MOST)
     return now, lately, ever, change, change_lately, away, moved, split
 
 
@@ -128,12 +137,13 @@ def scores(values: Floats) -> Floats:
     return _scored(values)[0]
 
 
-def _scored(values: Floats) -> tuple[Floats, Floats]:
-    """The scores, and the plain distances from the median."""
+def _scored(values: Floats, widened: Callable[[Floats], Floats] | None = None) -> tuple[Floats, Floats]:
+    """The scores, and the plain distances from the median. `widened` says by what a client's spread is multiplied."""
     middle, count = _medians(values)
     away = values - middle
     width, _ = _medians(np.abs(away))
-    found = np.clip(away / np.maximum(TO_SIGMA * width, FLOOR), -MOST, MOST)
+    spread = np.maximum(TO_SIGMA * width, FLOOR)
+    found = np.clip(away / (spread if widened is None else spread * widened(away)), -MOST, MOST)
     found[:, count < LEAST_COHORT] = np.nan
     return found, away
 
@@ -148,10 +158,10 @@ def _medians(values: Floats) -> tuple[Floats, Ints]:
     return 0.5 * (ordered[low, columns] + ordered[high, columns]), count
 
 
-def _with_past(context: Floats, memory: Memory, clients: Ints) -> Floats:
-    rows = np.repeat(context[None], len(clients), axis=0)
-    rows[:, CONTEXT.index("past")] = np.log1p(memory.count[clients])
-    return rows
+def _middle(values: Floats) -> float:
+    """The median of what is there."""
+    there = values[~np.isnan(values)]
+    return float(np.median(there)) if len(there) else float("nan")
 
 
 class _Mood:
@@ -173,12 +183,13 @@ class _Mood:
         found = np.array(
             [
                 np.log(len(rows)),
-                np.nan,
-                np.median(raw[:, len(SINGLE) + COHORT.index("cosine")]),
+                np.median(raw[:, NAMES.index("cosine")]),
                 sickness,
                 self._wild,
                 learnt,
                 np.log(max(updates.layout.units, 1)),
+                np.log(max(sum(layer.size for layer in updates.layout.layers), 1)),
+                _middle(raw[:, NAMES.index("own_previous")]),
             ]
         )
         norm = raw[:, SINGLE.index("norm")]

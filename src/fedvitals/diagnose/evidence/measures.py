@@ -74,6 +74,7 @@ OWN = (
 )
 NAMES = (*SINGLE, *COHORT, *OWN)
 TINY = 1e-12
+LEAST_LOSS = 0.03  # of what the first cohort began with
 Numbers = NDArray[np.floating]  # single precision where there are many
 Put = Callable[[str, Numbers], None]
 
@@ -108,6 +109,23 @@ def parts(updates: Updates) -> Parts:
     return Parts(matrices[0] if matrices else None, last, _bias_of(updates, last), vectors, places)
 
 
+def trained(updates: Updates) -> NDArray[np.bool_]:
+    """[layers]: those that a gradient moves; a normalisation's running means follow the rows, and may be most of it."""
+    return np.array([layer.trainable is not False for layer in updates.layout.layers], bool)
+
+
+def trained_sketches(updates: Updates, sketches: Numbers) -> Numbers:
+    """The same without the buckets of what is not trained."""
+    learns, where = trained(updates), parts(updates).places
+    if learns.all():
+        return sketches
+    found = sketches.copy()
+    for place, learnt in zip(where, learns, strict=True):
+        if not learnt:
+            found[:, place] = 0.0
+    return found
+
+
 def _bias_of(updates: Updates, last: int | None) -> int | None:
     """The layer behind the last matrix, if it has a value a unit and the sketch holds it whole."""
     layers, buckets = updates.layout.layers, updates.layout.sketch_buckets
@@ -122,6 +140,7 @@ def singles(chart: Chart, updates: Updates) -> Floats:
     """[participations, SINGLE]: what each update and its losses say by themselves."""
     table, where = chart.participations, parts(updates)
     stats = updates.stats.astype(np.float64)
+    stats[:, ~trained(updates), NORM] = 0.0
     out = np.full((len(table), len(SINGLE)), np.nan)
 
     def put(name: str, values: NDArray[np.floating]) -> None:
@@ -130,20 +149,29 @@ def singles(chart: Chart, updates: Updates) -> Floats:
     with np.errstate(all="ignore"):
         total = np.sqrt((stats[:, :, NORM] ** 2).sum(axis=1))
         norm = np.log(np.maximum(total, TINY))
-        first_loss = np.log(np.maximum(table.first_loss, 1e-6))
+        least = _least_loss(chart)
+        first_loss = np.log(np.maximum(table.first_loss, least))
         put("norm", norm - _explained_by_steps(norm, table.steps))
         put("first_loss", first_loss)
-        put("loss", np.log(np.maximum(table.loss, 1e-6)))
-        put("last_loss", np.log(np.maximum(table.last_loss, 1e-6)))
-        put("loss_drop", np.log(np.maximum(table.last_loss, 1e-6)) - first_loss)
+        put("loss", np.log(np.maximum(table.loss, least)))
+        put("last_loss", np.log(np.maximum(table.last_loss, least)))
+        put("loss_drop", np.log(np.maximum(table.last_loss, least)) - first_loss)
         put("norm_for_loss", norm - first_loss)
         put("samples", np.log(np.maximum(table.samples, 1.0)))
-        _put_curves(put, updates)
+        _put_curves(put, updates, least)
         _put_gradients(put, chart, norm)
         _put_shapes(put, stats, where, total)
         _put_units(put, updates, where)
     out[~updates.present] = np.nan
     return out
+
+
+def _least_loss(chart: Chart) -> float:
+    """What a loss is taken for that is less: once most of it is gone, what is left is chance, and the logarithm of a
+    loss on ten rows, all learnt, would run away from the others for ever."""
+    first = chart.participations.first_loss[chart.cohorts[0][1]] if chart.cohorts else np.empty(0)
+    first = first[np.isfinite(first)]
+    return max(LEAST_LOSS * float(np.median(first)), 1e-6) if len(first) else 1e-6
 
 
 def _explained_by_steps(norm: Floats, steps: Floats) -> Floats:
@@ -159,8 +187,8 @@ def _explained_by_steps(norm: Floats, steps: Floats) -> Floats:
     return np.where(np.isfinite(longer), rise * (longer - median(longer)), 0.0)
 
 
-def _put_curves(put: Put, updates: Updates) -> None:
-    losses = np.log(np.maximum(updates.losses.astype(np.float64), 1e-6))
+def _put_curves(put: Put, updates: Updates, least: float) -> None:
+    losses = np.log(np.maximum(updates.losses.astype(np.float64), least))
     if losses.shape[1] < 2:
         return
     put("loss_jump", np.nanmax(np.where(np.isnan(losses), -np.inf, losses), axis=1) - losses[:, 0])
@@ -170,7 +198,7 @@ def _put_curves(put: Put, updates: Updates) -> None:
     plain, steps = updates.losses.astype(np.float64), np.cumsum(~np.isnan(losses), axis=1)
     late = ~np.isnan(losses) & (2 * steps > steps[:, -1:])
     mean = np.where(late, plain, 0.0).sum(axis=1) / late.sum(axis=1)
-    put("late_loss", np.log(np.maximum(mean, 1e-6)))
+    put("late_loss", np.log(np.maximum(mean, least)))
 
 
 def _put_gradients(put: Put, chart: Chart, norm: Floats) -> None:

@@ -10,7 +10,9 @@ of the clients asked were heard of, and who took longest.
 
 False alarms: a round is called long when its time is beyond the run's own robust spread at a rate of one run in a
 hundred, and at least ten times the usual and a second longer. The first round is not judged: libraries load in it.
-One long round that ended is only worth knowing (info); a warning needs them to have taken most of the run's time.
+One long round that ended is only worth knowing (info); a warning needs them to have taken most of the run's time. Where
+all clients are trained on one machine, who was waited for is told, but held responsible only where it was so in several
+long rounds: a machine that sleeps stops whoever is at work.
 
 Do: look at the logs of who was waited for. Give rounds a deadline.
 
@@ -37,6 +39,7 @@ FAR = 10.0  # times the usual: below that a round is slow, not stalled
 LEAST_S = 1.0  # nobody calls less than a second a stall
 LEAST_SPREAD = 0.1  # of the logarithm: rounds that differ by less than a tenth are equal
 LEAST_ROUNDS = 3
+LEAST_TIMES = 2  # long rounds of one client: once is an event
 DEADLINE = Action("set server.deadline_s, so that a round goes on without who does not answer", safe=False)
 
 
@@ -85,6 +88,8 @@ def _long(chart: Chart, ended: list[Round], lengths: Floats) -> Iterator[Finding
     numbers = [ended[int(place)].number for place in far]
     dominates = float(lengths[far].sum()) > float(lengths.sum()) / 2
     who, took = _slowest(chart, numbers)
+    again = sum(_slowest(chart, [number])[0] == who for number in numbers) >= LEAST_TIMES
+    answers = again or "executor" not in chart.run.environment
     waited = (
         f"; client {who} took {seconds(took)} of it" if who is not None and took > float(lengths[far].max()) / 2 else ""
     )
@@ -95,7 +100,7 @@ def _long(chart: Chart, ended: list[Round], lengths: Floats) -> Iterator[Finding
         f"the others {seconds(usual)}{waited}",
         grade=Grade.ACCUSED if dominates else Grade.SUSPECT,
         rounds=numbers,
-        clients=[who] if who is not None and waited else [],
+        clients=[who] if who is not None and waited and answers else [],
         evidence={"longest_s": float(lengths[far].max()), "usual_s": usual, "limit_s": limit},
         next=[f"fedvitals show RUN --round {numbers[0]}", DEADLINE],
     )

@@ -1,14 +1,15 @@
 """Duplicated updates: several clients send the same update.
 
 Sees: updates of different clients in one round whose sketches are equal, or so near to each other (noise of up to 3%)
-that honest neighbours are at least ten times further apart, with norms to match. Not judged where more than half of a
-cohort is alike.
+that honest neighbours are at least ten times further apart, with norms and the first matrix to match. Not judged where
+more than half of a cohort is alike.
 
 Matters: one opinion counted twice. A free rider copies whoever is honest; a sybil speaks with many mouths.
 
 Evidence: the groups by round, and whether they are equal to the last bit.
 
-False alarms: none were seen in clean runs. Two clients with the same rows and the same seed are alike by right.
+False alarms: two clients with the same rows and the same seed are alike by right, and clients with a few rows of one
+and the same class nearly so. What is nearly the same once is a suspicion; again, an accusation.
 
 Do: find out whether they share data or a machine. Who copied whom can't be told from one round; when the same client is
 alike to different ones in several rounds, it is the copier and it alone is named.
@@ -42,15 +43,16 @@ def _look(chart: Chart) -> Iterator[Finding]:
     members = [tuple(dict.fromkeys(chart.names(chart.participations.client[list(one.rows)]))) for one in groups]
     named = _copiers(members)
     exact = all(one.exact for one in groups)
+    once = not exact and max(Counter(name for group in members for name in group).values()) < 2
     alike = "the same update" if exact else "nearly the same update"
     partners = sorted({name for group in members for name in group} - set(named))
     whom = f", each time another's: {listed(partners)}" if partners else ""
     yield write(
         RULE,
-        Severity.WARNING,
+        Severity.INFO if once else Severity.WARNING,
         f"clients {listed(members[0])} sent {alike} in round {groups[0].round}; it happened {times(len(groups))}"
         f"{f' with {listed(named)}{whom}' if len(groups) > 1 else ''}",
-        grade=Grade.CERTAIN if exact else Grade.ACCUSED,
+        grade=Grade.CERTAIN if exact else Grade.SUSPECT if once else Grade.ACCUSED,
         rounds=[one.round for one in groups],
         clients=named,
         evidence={"groups": _shown(groups, members), "exact": exact, "partners": partners},

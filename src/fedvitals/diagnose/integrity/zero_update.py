@@ -1,7 +1,8 @@
 """Zero update: a client sends back the model it was given.
 
 Sees: an update that is exactly nothing, or smaller than the rounding of float32 beside the cohort's, while the others
-move. A cohort of which more than half stands still is not judged: then it is the training, not a client.
+move. A cohort of which more than half stands still is not judged: then it is the training, not a client; nor is a
+client whose loss is next to nothing: of rows that are all learnt the gradient is nothing.
 
 Matters: a free rider takes the model and gives nothing; with sample weights it also slows everybody down by its share.
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
+from fedvitals.diagnose.learnt import all_learnt
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.writing import see_client, times, write
 from fedvitals.store.table import Bools
@@ -69,7 +71,7 @@ def _still(chart: Chart) -> tuple[Bools, np.ndarray]:
         nothing = norms[rows] <= NOTHING * usual[rows]
         if usual[rows[0]] > 0 and nothing.mean() <= MOST:
             still[rows] = nothing
-    return still, usual
+    return still & ~chart.shared(all_learnt), usual
 
 
 RULE = WrittenRule(

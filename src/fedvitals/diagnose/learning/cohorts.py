@@ -127,3 +127,15 @@ def in_order(chart: Chart, values: Floats) -> Floats:
     if not table.size:
         return np.empty(table.shape)
     return np.where(table >= 0, values[np.maximum(table, 0)], np.nan)
+
+
+def lasting(chart: Chart, marked: Bools, known: Bools) -> Bools:
+    """Without clients that are marked in less than half of what is known of them since they first were: a learning rate
+    stays what it is, and luck does not."""
+    kept = marked.copy()
+    for client in np.unique(chart.participations.client[marked]):
+        rows = chart.histories[client]
+        since = rows[int(np.argmax(marked[rows])) :]
+        if 2 * marked[since].sum() < (known | marked)[since].sum():
+            kept[rows] = False
+    return kept

@@ -9,8 +9,9 @@ rows are never trained on. With few rows it is a large part of them.
 
 Evidence: rows, batch size, steps taken and expected, share of the rows left out an epoch.
 
-False alarms: an exact rule on counts. A client that stopped early after exactly that many steps looks the same. When
-everybody drops the last batch it is a choice of the job: told once, as information.
+False alarms: an exact rule on counts. A last batch of a single row cannot be normalised over its rows: where the model
+does that and all who have such a batch leave it out, it is not told. A client that stopped early after exactly that
+many steps looks the same. When everybody drops the last batch it is a choice of the job: told once, as information.
 
 Do: drop_last = False in the loader, or a batch size that divides the rows.
 
@@ -47,12 +48,20 @@ def _look(chart: Chart) -> Iterator[Finding]:
     uneven = known & (whole < full) & (whole >= 1)
     dropped = uneven & (passes == whole)
     kept = uneven & (passes == full)
+    single = table.samples % size == 1
+    if _normalised(chart) and not (kept & single).any():
+        dropped &= ~single
     if dropped.any() and not kept.any():
         yield _of_everybody(chart, dropped, size)
         return
     for client in np.unique(table.client[dropped]):
         mine = dropped & (table.client == client)
         yield _of_client(chart, int(client), mine, kept, size)
+
+
+def _normalised(chart: Chart) -> bool:
+    """Whether the model holds numbers that are not trained, as batch normalisation does."""
+    return any(layer.trainable is False for layout in chart.layouts for layer in layout.layers)
 
 
 def _steps_an_epoch(chart: Chart) -> Floats:

@@ -2,7 +2,8 @@
 
 Sees: a trainable layer of a client's update that is exactly zero while other layers of the same update move. When the
 layer moves in most of the cohort it is this client's fault, and it is named with the layer; when it stands still for
-everybody in every round it is the job's. Integer buffers and layers known not to be trainable are left out.
+everybody in every round it is the job's. Integer buffers and layers known not to be trainable are left out, and so are
+biases before a normalisation, which moves them by rounding alone, and clients whose rows are all learnt.
 
 Matters: a client whose layer stands still (requires_grad = False, a parameter left out of the optimizer) drags the
 average of that layer back to where it was. A layer dead for everybody learns nothing at all.
@@ -24,9 +25,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.chart import Chart, Singles
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.learning.cohorts import well
+from fedvitals.diagnose.learnt import all_learnt
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import see_client, write
@@ -34,6 +36,7 @@ from fedvitals.store.table import Bools, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST_MOVE = 0.8  # share of the others whose layer must move before one that stands still is a single client's fault
+ROUNDING = 1e-6  # of the longest layer
 LEAST_SEEN = 2  # participations in which a layer must stand still to be dead for everybody
 
 
@@ -53,9 +56,17 @@ def _still(chart: Chart) -> tuple[Bools, Bools]:
     matrices = trained & np.array([len(layer.shape) > 1 for layer in updates.layout.layers])
     judged = matrices if matrices.any() else trained
     # Where no matrix moves at all, its units are dead or it sent nothing: that is no layer left out.
-    alive = updates.present & (np.nansum(norms[:, judged], axis=1) > 0)
-    seen = alive[:, None] & trained[None, :]
+    alive = updates.present & (np.nansum(norms[:, judged], axis=1) > 0) & ~chart.shared(all_learnt)
+    seen = alive[:, None] & (trained & ~_rounding(norms, alive))[None, :]
     return seen & (norms == 0), seen & (norms != 0)
+
+
+def _rounding(norms: Singles, alive: Bools) -> Bools:
+    """[layers]: those that are hardly moved in any update that moves them: what is left of a gradient of zero."""
+    longest = norms[alive].max(axis=1, keepdims=True) if alive.any() else norms[:0, :1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(norms[alive] > 0, norms[alive] / longest, 0.0)
+    return np.asarray((shares.max(axis=0, initial=0.0) < ROUNDING) & (shares.max(axis=0, initial=0.0) > 0))
 
 
 def _learns(trainable: bool | None, dtype: str, size: int) -> bool:

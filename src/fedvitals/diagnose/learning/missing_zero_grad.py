@@ -46,9 +46,8 @@ from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run
-LEAST_STEPS = 2
+LEAST_STEPS = 3
 LEAST, MOST = 0.5, 1.4  # of what piling gives, on a logarithmic scale
-LEAST_TWO = 0.6  # of it with two steps, where piling gives half as much again only
 AMBIGUOUS_STEPS = 6  # from here on a plain factor (a scaled update) of five is inside these bounds too
 OTHER_WAY = 2.0  # then the losses must lie this many times further from their usual way than the others' do
 LONGER = 0.6  # of the leap must show in the update's length: the rest is what its first gradient happened to be
@@ -103,7 +102,7 @@ def _piled(chart: Chart) -> Iterator[Pile]:
     limit = threshold(len(chart.clients) * max(away.shape[1], 1), FALSE_ALARMS)
     limits = student(limit, np.isfinite(away).sum(axis=1) - 1.0)
     above = _at(own - in_order(chart, rate.top), change.split) > NOISE  # plain steps do not get there
-    least = np.where(steps < 3, LEAST_TWO, LEAST) * expected
+    least = LEAST * expected
     fits = above & (shift > least) & (leap > least) & (longer > LONGER * leap)
     fits &= (change.split >= LEAST_USUAL) & (_lasting(away, change.split, shift) >= LASTS)
     healthy = chart.shared(well)

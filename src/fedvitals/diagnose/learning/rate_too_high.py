@@ -14,7 +14,8 @@ participations whose loss rose.
 False alarms: a client is accused at twenty times its cohort's rate only, beyond the score that one of the run's
 participations would pass by chance in one of a thousand runs, and never in rounds whose model is sick already. A client
 with a single step shows no loss after it: then thirty times are asked, and a scaled update (FL602) looks the same.
-Where the model learns all the same, most rounds must be so before the run's rate is blamed.
+Who is as usual in most of its participations after that had bad luck
+once, and is named no more. Where the model learns all the same, most rounds must be so before the run's rate is blamed.
 
 Do: set that client's learning rate to the others'. For a run: lower it, clip gradients, or warm up.
 
@@ -30,7 +31,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
-from fedvitals.diagnose.learning.cohorts import against_cohort, finite_update, received_losses, well
+from fedvitals.diagnose.learning.cohorts import against_cohort, finite_update, lasting, received_losses, well
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.missing_zero_grad import piled
 from fedvitals.diagnose.learning.rates import (
@@ -98,7 +99,7 @@ def _wild(chart: Chart) -> Bools:
     for pile in chart.shared(piled):  # piled gradients end as long as a rate far too high; FL414 names those
         surely &= (table.client != pile.client) | (table.attempt < pile.place)
     guilty = np.isin(table.client, table.client[surely])
-    return np.asarray(surely | (guilty & (long | overflown)))
+    return lasting(chart, np.asarray(surely | (guilty & (long | overflown))), np.isfinite(rate.low_away))
 
 
 def _most_leap(chart: Chart) -> Bools:

@@ -12,8 +12,10 @@ where no gradients were sampled), its score, how its loss moves inside its train
 the progress made.
 
 False alarms: a tenth of the cohort's rate, beyond the score that one of the run's participations would pass by chance
-in one of a thousand runs. Where no gradients were sampled, a client with little left to learn moves little: then its
-loss must be like the others' and not fall. An update of exactly zero is not this (FL604).
+in one of a thousand runs, in most participations from the first on, by a client whose own training does not halve its
+loss: who has learnt its few rows after one step moves no further. Where no gradients were sampled, a client with little
+left to learn moves little: then its loss must be like the others' and not fall. An update of exactly zero is not this
+(FL604).
 
 Do: set that client's learning rate to the others'.
 
@@ -29,7 +31,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
-from fedvitals.diagnose.learning.cohorts import received_losses, round_medians, well
+from fedvitals.diagnose.learning.cohorts import lasting, received_losses, round_medians, well
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.rates import blamed, rates
 from fedvitals.diagnose.robust import median, threshold
@@ -40,6 +42,7 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run
 FAR = math.log(10.0)  # an order of magnitude: what "far too low" means
+HALVES = 0.5  # of it: a rate that does so is not too low, however short the update
 FALLS = 0.9  # of the loss on receipt: what training on one's own rows gets below at once with a rate that works
 LIKE_OTHERS = 0.5  # of the cohort's loss on receipt: there is something left to learn
 TIMES = 2  # participations, so that one odd round accuses nobody
@@ -69,15 +72,20 @@ def _tiny(chart: Chart) -> Bools:
     rate = chart.shared(rates)
     far = max(FAR, threshold(len(rate.log), FALSE_ALARMS) * rate.spread)
     small = (rate.high_away < -far) & chart.shared(well)
-    return blamed(chart, small if rate.by_gradient else small & _stands(chart))
+    found = blamed(chart, small & ~_falls(chart, HALVES) if rate.by_gradient else small & _stands(chart))
+    return lasting(chart, found, np.isfinite(rate.high_away) & chart.shared(well))
 
 
 def _stands(chart: Chart) -> Bools:
     """Its loss is like the others', and its training does not lower it."""
     losses = received_losses(chart)
+    return (losses > LIKE_OTHERS * round_medians(chart, losses)) & ~_falls(chart, FALLS)
+
+
+def _falls(chart: Chart, to: float) -> Bools:
+    """Its loss is below this share of what it was on receipt when its training ends."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        falls = chart.participations.last_loss / losses < FALLS
-    return (losses > LIKE_OTHERS * round_medians(chart, losses)) & ~falls
+        return np.asarray(chart.participations.last_loss / received_losses(chart) < to)
 
 
 def _of_client(chart: Chart, client: int, rows: Ints) -> Finding:

@@ -55,7 +55,8 @@ def rates(chart: Chart) -> Rates:
     own = _own_medians(chart, gradient)
     largest = np.fmax(np.fmax(gradient, round_medians(chart, gradient)), own)
     with np.errstate(divide="ignore", invalid="ignore"):
-        norm = np.log(np.where(finite_update(chart) & (table.update_norm > 0), table.update_norm, np.nan))
+        length = _trained_length(chart)
+        norm = np.log(np.where(finite_update(chart) & (length > 0), length, np.nan))
         a_step = norm - np.log(np.where(table.steps > 0, table.steps, 1.0))
         estimates = [a_step - np.log(by) for by in (gradient, largest, np.fmin(gradient, own))]
     away, low_away, high_away = (against_cohort(chart, one) for one in estimates)
@@ -71,6 +72,16 @@ def rates(chart: Chart) -> Rates:
         spread=spread_of(away),
         by_gradient=by_gradient,
     )
+
+
+def _trained_length(chart: Chart) -> Floats:
+    """Of each update without what no gradient moves: a normalisation's running means may be most of its length."""
+    updates, whole = chart.updates, chart.participations.update_norm
+    if updates is None or all(layer.trainable is not False for layer in updates.layout.layers):
+        return whole
+    trained = np.array([layer.trainable is not False for layer in updates.layout.layers])
+    length = np.sqrt((updates.norms[:, trained].astype(np.float64) ** 2).sum(axis=1))
+    return np.where(updates.present, length, whole)
 
 
 def _own_medians(chart: Chart, values: Floats) -> Floats:

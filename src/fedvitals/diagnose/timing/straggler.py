@@ -15,9 +15,10 @@ its steps and rows take; chance is how often others are), and the factor must li
 medians. In a federation of mixed devices half of the clients may be slow by nature: then none is named. Measured times
 carry the machine's noise, which can hide a straggler with few participations; there it must also have been the longest
 in half of them, and be twice as slow as others with at least half as much to do: who has by far the most rows is not
-judged by measured times. Where all clients were trained on one machine, the same client may come at the same busy
-moment of every round, which is no chance of its own: there a straggler is slow nearly every time, since what is slow by
-itself is never quick.
+judged by measured times, and what is measured in less than a hundredth of a second is not judged either: a process that
+is put aside for a moment takes longer than that. Where all clients were trained on one machine, the same client may
+come at the same busy moment of every round, which is no chance of its own: there a straggler is slow nearly every time,
+since what is slow by itself is never quick.
 
 Do: look at the client's computer. Let rounds end without the last ones (`over_select`, `deadline_s`), train
 asynchronously, or give slow clients fewer epochs (FedProx allows that).
@@ -46,6 +47,7 @@ FACTORS = (2.0, 3.0, 5.0)  # slow, in noise of growing height; at twice the time
 HOLDS = 0.5  # of its slow participations must be the longest of their rounds
 NOISY_RATE = 0.001  # a busy machine is slow for a while, so that what it marks is less by chance than reckoned
 NEARLY_ALWAYS = 0.9  # of its participations, on a machine that clients share: such a one is busy only at times
+LEAST_MEASURED_S = 0.01  # about how long a process is put aside for another
 LEAST_PEERS = 2  # other clients with at least half as much to do
 LEAVE_OUT = "let rounds go on without it: server.over_select above 1 and a server.deadline_s, or train.exclude"
 LEFT_OUT = "let its work count with a longer server.deadline_s, or spare it the work with train.exclude"
@@ -78,6 +80,8 @@ def _matters(chart: Chart, streak: Streak, slow: Floats) -> bool:
     reckoned = chart.run.environment.get("clock") == "virtual" or chart.participations.attributed[streak.rows].all()
     if reckoned:
         return True
+    if median(chart.shared(spent).compute[streak.rows]) < LEAST_MEASURED_S:
+        return False
     if streak.chance > NOISY_RATE or chart.shared(spent).longest[streak.rows].mean() < HOLDS:
         return False
     if "executor" in chart.run.environment and len(streak.rows) < NEARLY_ALWAYS * len(streak.seen):
