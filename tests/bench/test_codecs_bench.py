@@ -67,4 +67,14 @@ def test_a_page_says_what_was_measured() -> None:
     rows = list(measuring._judged("digits", raced))
     text = page.text(raced, rows)
     assert all(way.name in text for way in ways(DIGITS))
+    assert "Not run for all seeds" not in text
     assert page.drawn("digits", raced).startswith("<svg")
+
+
+def test_a_page_says_what_was_not_run() -> None:
+    """A way that there was no time for is named, with the seeds that it has."""
+    done = Race((0.5, 0.9, 0.9, 0.9), (1e6, 2e6, 3e6, 4e6))
+    raced = [Raced("digits", 0.85, {page.PLAIN: done, page.OURS: done}) for _ in range(2)]
+    raced[0].races["without feedback"] = done
+    text = page.text(raced, list(measuring._judged("digits", raced)))
+    assert "without feedback (1 of 2 seeds), weights instead of differences (0 of 2 seeds)" in text
