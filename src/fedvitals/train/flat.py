@@ -48,6 +48,12 @@ class FlatModel:
         buffers = {name for name, _ in self.module.named_buffers()}
         return frozenset(layer.name for layer in self.layers if layer.name in buffers)
 
+    @property
+    def hooked(self) -> bool:
+        """Whether somebody looks at, or changes, what goes from layer to layer."""
+        parts = self.module.modules()
+        return any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
+
     def as_source(self) -> FlatRow:
         """For the recorder: the weights as they lie here. One object for all rounds: the recorder, which does not hold
         on to it, looks once more when the run ends."""

@@ -61,7 +61,7 @@ class Chain:
 def chain_of(model: FlatModel) -> Chain | None:
     """None when the module is not a plain chain of layers known here."""
     module = model.module
-    if type(module) is not nn.Sequential or model.trainable is not None or _hooked(module):
+    if type(module) is not nn.Sequential or model.trainable is not None or model.hooked:
         return None
     where = {layer.name: part for layer, part in zip(model.layers, model.slices, strict=True)}
     named = list(module._modules.items())  # not named_children(): that gives a module in two places only once
@@ -74,11 +74,6 @@ def chain_of(model: FlatModel) -> Chain | None:
     if len(known) < len(layers) or all(isinstance(layer, Weightless) for layer in known):
         return None
     return Chain(known)
-
-
-def _hooked(module: nn.Module) -> bool:
-    """Whether somebody looks at, or changes, what goes from layer to layer."""
-    return any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in module.modules())
 
 
 def _layer(name: str, part: nn.Module | None, where: dict[str, slice]) -> BatchedLayer | None:

@@ -62,7 +62,7 @@ class Program:
 def program_of(model: FlatModel, row: tuple[int, ...]) -> Program | None:
     """None for anything but a chain of layers known here. `row` is the shape of one of the data's rows."""
     module = model.module
-    if type(module) is not nn.Sequential or model.trainable is not None or model.integers or _hooked(module):
+    if type(module) is not nn.Sequential or model.trainable is not None or model.integers or model.hooked:
         return None
     where = {layer.name: part.start for layer, part in zip(model.layers, model.slices, strict=True)}
     reader = _Reader(row, where)
@@ -70,11 +70,6 @@ def program_of(model: FlatModel, row: tuple[int, ...]) -> Program | None:
         if not reader.takes(name, part):
             return None
     return reader.program(model.size)
-
-
-def _hooked(module: nn.Module) -> bool:
-    """Whether somebody looks at, or changes, what goes from layer to layer."""
-    return any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in module.modules())
 
 
 class _Reader:
