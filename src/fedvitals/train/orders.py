@@ -41,6 +41,11 @@ def batch_orders(seed: int, works: Sequence[LocalWork], rows: Sequence[int], epo
     return orders
 
 
+def rows_reached(work: LocalWork, rows: int, batch: int) -> int:
+    """How many of its rows a client gets to in an epoch."""
+    return rows - rows % batch if work.drop_last and rows > batch else rows
+
+
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """SplitMix64's finaliser (Steele, Lea, Flood 2014): every bit depends on every bit."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

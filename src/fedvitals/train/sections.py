@@ -258,7 +258,12 @@ class ExecuteSpec(Section):
         choices=("auto", "vectorised", "sequential", "processes", "flower"),
         built=("auto", "vectorised", "sequential", "processes"),
     )
-    workers: int = key(0, "Processes; 0: as many as have a core for each of their threads.", low=0, high=4096)
+    workers: int = key(
+        0,
+        "Processes, or threads of the compiled trainer; 0: as many as have a core for each of their threads.",
+        low=0,
+        high=4096,
+    )
     threads: int = key(
         1,
         "Threads that train a client or a chunk: more than one pay for large models, on cores that nothing else uses. "

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedvitals.faults.work import LocalWork
-from fedvitals.train.orders import batch_orders
+from fedvitals.train.orders import batch_orders, rows_reached
 
 
 class Step(NamedTuple):
@@ -44,7 +44,7 @@ class Schedule:
         epochs: int,
         batch: int,
     ) -> None:
-        usable = np.array([_usable(w, n, batch) for w, n in zip(works, counts, strict=True)])
+        usable = np.array([rows_reached(w, n, batch) for w, n in zip(works, counts, strict=True)])
         a_epoch = -(-usable // batch)
         self.steps = a_epoch * epochs
         orders = batch_orders(seed, works, counts, epochs)
@@ -79,12 +79,8 @@ class Schedule:
 
 def most_steps_first(works: Sequence[LocalWork], counts: Sequence[int], batch: int) -> list[int]:
     """The order in which clients are stacked, so that those at work are always the first ones."""
-    steps = [-(-_usable(work, count, batch) // batch) for work, count in zip(works, counts, strict=True)]
+    steps = [-(-rows_reached(work, count, batch) // batch) for work, count in zip(works, counts, strict=True)]
     return sorted(range(len(works)), key=lambda index: (-steps[index], index))
-
-
-def _usable(work: LocalWork, rows: int, batch: int) -> int:
-    return rows - rows % batch if work.drop_last and rows > batch else rows
 
 
 def _padded(orders: np.ndarray, usable: np.ndarray, width: int) -> np.ndarray:

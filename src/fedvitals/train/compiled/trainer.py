@@ -19,7 +19,7 @@ from fedvitals.faults.work import LocalWork
 from fedvitals.train.compiled.library import CLIENT, CohortStructure, LayerStructure, ProgramStructure, library
 from fedvitals.train.compiled.program import Program
 from fedvitals.train.federation import Federation
-from fedvitals.train.orders import batch_orders
+from fedvitals.train.orders import batch_orders, rows_reached
 from fedvitals.train.sections import TrainSpec
 from fedvitals.train.trained import Learnt, SampledStep
 from fedvitals.vocabulary import Layout
@@ -73,8 +73,9 @@ class CompiledTrainer:
     def train(self, works: Sequence[LocalWork], counts: Sequence[int], received: Tensor) -> Learnt:
         """Train these clients, which have so many rows each."""
         orders = batch_orders(self._seed, works, counts, self._spec.epochs)
-        usable = np.array([self._usable(work, rows) for work, rows in zip(works, counts, strict=True)], np.int64)
-        steps = -(-usable // self._spec.step_rows) * self._spec.epochs
+        batch, pairs = self._spec.step_rows, zip(works, counts, strict=True)
+        usable = np.array([rows_reached(work, rows, batch) for work, rows in pairs], np.int64)
+        steps = -(-usable // batch) * self._spec.epochs
         updates = torch.empty(len(works), self._program.size)
         losses = np.full((len(works), int(steps.max(initial=0))), np.nan, np.float32)
         wanted = [[step for step in sorted(set(w.sample_steps)) if step < n] for w, n in zip(works, steps, strict=True)]
@@ -152,10 +153,6 @@ class CompiledTrainer:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(len(self._places), "fedvitals-trainer")
         return self._threads
-
-    def _usable(self, work: LocalWork, rows: int) -> int:
-        size = self._spec.step_rows
-        return rows - rows % size if work.drop_last and rows > size else rows
 
     def _sampled(self, wanted: Sequence[Sequence[int]], gradients: Tensor) -> tuple[SampledStep, ...]:
         """Step by step, as they are recorded."""
