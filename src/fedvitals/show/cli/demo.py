@@ -24,7 +24,7 @@ JOB: dict[str, Any] = {
     "faults": [
         {"kind": "sign-flip", "clients": [3], "from_round": 5},
         {"kind": "label-flip", "clients": [7], "from_round": 5},
-        {"kind": "slow-compute", "clients": [12], "from_round": 5},
+        {"kind": "slow-compute", "clients": [12], "from_round": 5, "strength": 100.0},
     ],
 }
 INTRODUCTION = """\
