@@ -183,3 +183,20 @@ def test_expected_times_are_not_set_by_the_slow() -> None:
     took = 0.01 + 0.002 * steps
     slow = took * np.where(np.arange(200) % 5 == 0, 10, 1)
     np.testing.assert_allclose(expected(slow, work), took, rtol=0.05)
+
+
+@pytest.mark.parametrize(("company", "named"), [(1, ()), (4, ("6",))])
+def test_a_batch_of_its_own_is_as_noisy_as_a_client_alone(tmp_path: Path, company: int, named: tuple[str, ...]) -> None:
+    """Who shares a batch with others is told from its noise even in milliseconds; who is a batch alone is not."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        for number in range(16):
+            with run.round(number, model=model()) as rnd:
+                for clients in (range(7 - company), range(7 - company, 7)):
+                    took = [(0.001 if client < 6 else 0.005) for client in clients]
+                    clock.go_on(sum(took))
+                    rnd.cohort(clients, samples=[20] * len(took)).submit(
+                        updates=torch.ones(len(took), 43), phases_s={"train": took}, chunk=len(clients)
+                    )
+
+    assert tuple(name for one in found(looped(tmp_path, loop), "FL201") for name in one.clients) == named

@@ -99,7 +99,9 @@ def _wild(chart: Chart) -> Bools:
     for pile in chart.shared(piled):  # piled gradients end as long as a rate far too high; FL414 names those
         surely &= (table.client != pile.client) | (table.attempt < pile.place)
     guilty = np.isin(table.client, table.client[surely])
-    return lasting(chart, np.asarray(surely | (guilty & (long | overflown))), np.isfinite(rate.low_away))
+    return lasting(
+        chart, np.asarray(surely | (guilty & (long | overflown))), np.isfinite(rate.low_away) & chart.shared(well)
+    )
 
 
 def _most_leap(chart: Chart) -> Bools:

@@ -119,17 +119,31 @@ def _work(chart: Chart, rows: Bools) -> Floats:
 
 def _batch_medians(chart: Chart, values: Floats) -> Floats:
     """For each row of a batch the median of the batch; where that is small, of the round."""
-    table, medians = chart.participations, round_medians(chart, values)
-    rows = np.flatnonzero(table.attributed)
-    if not len(rows):
-        return medians
-    keys = np.stack([table.chunk[rows], table.round[rows]])
-    order = np.lexsort(keys)
-    for some in np.split(rows[order], np.flatnonzero((np.diff(keys[:, order], axis=1) != 0).any(axis=0)) + 1):
+    medians = round_medians(chart, values)
+    for some in _batches(chart):
         known = values[some][np.isfinite(values[some])]
         if len(known) >= LEAST_COHORT:
             medians[some] = np.median(known)
     return medians
+
+
+def in_company(chart: Chart) -> Bools:
+    """Who was trained as one batch with enough others to be told from its noise. One or two that are a batch of their
+    own, for they have more steps than the rest, are as noisy as who is timed alone."""
+    found = np.zeros(len(chart.participations), bool)
+    for some in _batches(chart):
+        found[some] = chart.shared(spent).finished[some].sum() >= LEAST_COHORT
+    return found
+
+
+def _batches(chart: Chart) -> list[Ints]:
+    """The rows of each."""
+    table = chart.participations
+    rows = np.flatnonzero(table.attributed)
+    keys = np.stack([table.chunk[rows], table.round[rows]])
+    order = np.lexsort(keys)
+    ends = np.flatnonzero((np.diff(keys[:, order], axis=1) != 0).any(axis=0)) + 1
+    return np.split(rows[order], ends) if len(rows) else []
 
 
 def round_medians(chart: Chart, values: Floats) -> Floats:

@@ -38,7 +38,7 @@ from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.persistence import Streak, streaks
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.timing.spent import Held, beyond_nature, held, least_marks, others, slowness, spent
+from fedvitals.diagnose.timing.spent import Held, beyond_nature, held, in_company, least_marks, others, slowness, spent
 from fedvitals.diagnose.writing import between, seconds, see_client, times, write
 from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
@@ -77,8 +77,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
 def _matters(chart: Chart, streak: Streak, slow: Floats) -> bool:
     """Measured times are noisy. There, a straggler holds up rounds, and is slow beside others with as much to do: on a
     busy machine short work fits between two interruptions, and long work never does."""
-    reckoned = chart.run.environment.get("clock") == "virtual" or chart.participations.attributed[streak.rows].all()
-    if reckoned:
+    if chart.run.environment.get("clock") == "virtual" or chart.shared(in_company)[streak.rows].all():
         return True
     if median(chart.shared(spent).compute[streak.rows]) < LEAST_MEASURED_S:
         return False
