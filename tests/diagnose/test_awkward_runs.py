@@ -13,6 +13,7 @@ import pytest
 from charted import SYSTEM, Clock, diagnosed, looped, model, trained
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.heterogeneity.client_drift import _ratio
 from fedvitals.run import Run
 from fedvitals.vocabulary import Status
 
@@ -112,3 +113,9 @@ def test_a_record_of_an_older_recorder_can_be_judged(chart: Chart) -> None:
     bare = replace(chart, run=replace(chart.run, environment={}, health={}, config={}), resources=(), _shared={})
     told = diagnosed(bare, *SYSTEM)
     assert {"FL803", "FL901", "FL902", "FL904"} <= set(told.not_observable)
+
+
+def test_updates_of_nothing_at_all_have_no_length_to_compare_with() -> None:
+    """A server that moves on all the same, by momentum, divides by none of them."""
+    assert math.isnan(_ratio(1.0, 0.0))
+    assert _ratio(1.0, 2.0) == 0.5

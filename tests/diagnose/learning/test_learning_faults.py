@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from charted import alarms, found, trained
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.learning.frozen_layer import _rounding
 from fedvitals.vocabulary import Finding
 
 BASE: dict[str, Any] = {"data.clients": 10, "train.clients_per_round": 10, "train.rounds": 12, "train.epochs": 3}
@@ -105,3 +107,10 @@ def test_other_faults_are_left_to_other_rules(tmp_path: Path, kind: str) -> None
     """What is wrong with an update or with rows is not taken for a learning rate or a missing call."""
     accused = [one.code for one in _all(_chart(tmp_path, "iid", kind)) if one.clients]
     assert accused == []
+
+
+def test_a_bias_before_a_normalisation_is_moved_by_rounding_alone() -> None:
+    """It is left out though one update moved it by more than rounding usually does, and a layer that moves is not."""
+    norms = np.tile(np.array([1.0, 1e-9, 1e-2], np.float32), (20, 1))
+    norms[3, 1], norms[5:9, 1] = 1e-5, 0.0
+    assert _rounding(norms, np.ones(20, bool)).tolist() == [False, True, False]

@@ -200,3 +200,30 @@ def test_a_batch_of_its_own_is_as_noisy_as_a_client_alone(tmp_path: Path, compan
                     )
 
     assert tuple(name for one in found(looped(tmp_path, loop), "FL201") for name in one.clients) == named
+
+
+def test_the_few_with_twice_the_steps_of_all_others_are_not_slow(tmp_path: Path) -> None:
+    """Where nearly everybody has one batch, who has two takes twice as long, however busy the machine is."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        random = np.random.default_rng(0)
+        for number in range(16):
+            busy = 10 ** float(random.uniform(-1, 1))
+            with run.round(number, model=model()) as rnd:
+                chosen = sorted(random.choice(30, 15, replace=False).tolist())
+                steps = [10 if client < 4 else 5 for client in chosen]
+                took = [0.0001 * busy * count for count in steps]
+                clock.go_on(sum(took))
+                rnd.cohort(chosen, samples=[2 * count for count in steps]).submit(
+                    updates=torch.ones(15, 43), phases_s={"train": took}, steps=steps, epochs=[5] * 15
+                )
+
+    assert found(looped(tmp_path, loop), "FL201") == ()
+
+
+def test_what_most_have_to_do_does_not_hide_what_the_others_have() -> None:
+    """The steps explain the time, though for nine of ten a constant would do."""
+    steps = np.array([5.0] * 90 + [10.0] * 10)
+    took = steps * np.exp(np.random.default_rng(0).normal(0, 0.5, 100))
+    fitted = expected(took, np.stack([np.ones(100), steps], axis=1))
+    assert fitted[-1] / fitted[0] == pytest.approx(2, rel=0.5)

@@ -58,9 +58,14 @@ def agreement(chart: Chart) -> Agreement:
     return Agreement(
         rounds=np.array([number for number, _ in kept], dtype=np.int64),
         cosines=np.array([median(table.cosine[rows]) for _, rows in kept]),
-        steps=np.array([moved.get(number, np.nan) / median(table.update_norm[rows]) for number, rows in kept]),
+        steps=np.array([_ratio(moved.get(number, np.nan), median(table.update_norm[rows])) for number, rows in kept]),
         sizes=np.array([float(len(rows)) for _, rows in kept]),
     )
+
+
+def _ratio(step: float, update: float) -> float:
+    """NaN where most updates are nothing at all: they have no length to compare with."""
+    return step / update if update > 0 else float("nan")
 
 
 def _moved(chart: Chart) -> dict[int, float]:

@@ -27,7 +27,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Singles
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
-from fedvitals.diagnose.learning.cohorts import well
+from fedvitals.diagnose.learning.cohorts import row_medians, well
 from fedvitals.diagnose.learnt import all_learnt
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
@@ -62,11 +62,12 @@ def _still(chart: Chart) -> tuple[Bools, Bools]:
 
 
 def _rounding(norms: Singles, alive: Bools) -> Bools:
-    """[layers]: those that are hardly moved in any update that moves them: what is left of a gradient of zero."""
+    """[layers]: those that are hardly moved by most updates that move them: what is left of a gradient of zero."""
     longest = norms[alive].max(axis=1, keepdims=True) if alive.any() else norms[:0, :1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(norms[alive] > 0, norms[alive] / longest, 0.0)
-    return np.asarray((shares.max(axis=0, initial=0.0) < ROUNDING) & (shares.max(axis=0, initial=0.0) > 0))
+        shares = np.where(norms[alive] > 0, norms[alive] / longest, np.nan)
+    middle = row_medians(shares.T.astype(np.float64))
+    return np.asarray(middle < ROUNDING)
 
 
 def _learns(trainable: bool | None, dtype: str, size: int) -> bool:

@@ -23,6 +23,7 @@ TWICE = 2.0  # as long as the others: they idle for half of it
 NATURE_RATE = 0.01  # of false alarms a run
 LEAST_COHORT = 3  # below that the median of a round is one of the two
 REWEIGHTINGS = 5
+FAR_OFF = math.log(2.0)  # more than that says no more of a choice: there are slow ones
 MOST_FITTED = 2_000  # participations, evenly taken: three numbers need no more
 LEAST_RECKONED = 2  # marks of a client, where times are reckoned and carry no noise
 
@@ -79,7 +80,9 @@ def slowness(chart: Chart) -> Floats:
 
 def expected(took: Floats, work: Floats) -> Floats:
     """The time that the columns of `work` explain: the nonnegative weights with the least relative error, found over
-    all choices of columns (there are three) by reweighted least squares, so that slow ones do not set the measure."""
+    all choices of columns (there are three) by reweighted least squares, so that slow ones do not set the measure. How
+    far off a choice is counts for everybody, up to a bound: the few who have twice the steps of all others must not
+    pass for slow."""
     some = slice(None, None, -(-len(took) // MOST_FITTED))
     best, error = np.full(len(took), float(np.median(took))), np.inf
     for count in range(1, work.shape[1] + 1):
@@ -90,7 +93,7 @@ def expected(took: Floats, work: Floats) -> Floats:
             fitted: Floats = (work[:, chosen] @ weights).astype(np.float64)
             if np.any(fitted <= 0):
                 continue
-            off = float(np.median(np.abs(np.log(took[some] / fitted[some]))))
+            off = float(np.minimum(np.abs(np.log(took[some] / fitted[some])), FAR_OFF).mean())
             if off < error * 0.98:  # a further column must earn its place
                 best, error = fitted, off
     return best
