@@ -70,16 +70,10 @@ class CohortSession:
         return gradient_statistics(rows, self._buffer.reference.flattener.layout, full=full)
 
     def _keep_sample(self, step: int, stats: np.ndarray, slots: Sequence[int] | None) -> None:
-        chosen = range(len(self.ids)) if slots is None else slots
-        self._sampled.append(
-            GradientRows(
-                [self.ids[slot] for slot in chosen],
-                [self.attempts[slot] for slot in chosen],
-                [step] * len(chosen),
-                None,
-                stats,
-            )
-        )
+        ids, attempts = self.ids, self.attempts
+        if slots is not None and slots != range(len(ids)):
+            ids, attempts = [ids[slot] for slot in slots], [attempts[slot] for slot in slots]
+        self._sampled.append(GradientRows(ids, attempts, [step] * len(ids), None, stats))
 
     @harmless
     def submit(

@@ -17,12 +17,13 @@
 #define OUTWEIGHS 1e3 /* a row whose square is so much the others' drowns them in a float32 sum */
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define CLONES __attribute__((target_clones("avx2", "default")))
+#define CLONES __attribute__((noinline, target_clones("avx2", "default"))) /* inlined, it would be the default */
 #else
 #define CLONES
 #endif
 
 typedef float four __attribute__((vector_size(16), aligned(4)));
+typedef float eight __attribute__((vector_size(32), aligned(4)));
 
 /* Mirrored in kernel.py. Pointers that are null ask for nothing. */
 struct plan {
@@ -89,16 +90,22 @@ CLONES static void measure(const float *restrict x, int64_t n, struct measured *
     *out = (struct measured){squares, sum, low[0], high[0], nonzero};
 }
 
+/* A value goes to the bucket that its place has when places are counted round and round. Sixteen buckets at a time stay
+   in registers; the lanes beyond the last bucket add up what nobody asks for. */
 CLONES static void fold(const float *restrict x, const float *restrict signs, int64_t n, int64_t buckets,
                         float *restrict out)
 {
-    int64_t i = 0;
-    memset(out, 0, sizeof(float) * buckets);
-    for (; buckets && i + buckets <= n; i += buckets)
-        for (int64_t j = 0; j < buckets; j++)
-            out[j] += x[i + j] * signs[i + j];
-    for (int64_t j = 0; i + j < n; j++)
-        out[j] += x[i + j] * signs[i + j];
+    for (int64_t first = 0; first < buckets; first += LANES) {
+        float sums[LANES] = {0};
+        int64_t i = first, wanted = buckets - first < LANES ? buckets - first : LANES;
+        for (; i + LANES <= n; i += buckets)
+            for (int j = 0; j < LANES; j++)
+                sums[j] += x[i + j] * signs[i + j];
+        for (; i < n; i += buckets)
+            for (int64_t j = 0; j < wanted && i + j < n; j++)
+                sums[j] += x[i + j] * signs[i + j];
+        memcpy(out + first, sums, sizeof(float) * wanted);
+    }
 }
 
 CLONES static double dot(const float *restrict x, const float *restrict y, int64_t n)
@@ -206,33 +213,31 @@ static void sketch_row(const struct plan *p, const float *x, double norm, float 
 
 /* Norm, sum and sketch of one output unit's row. A column goes to one bucket, but multiplying by a zero for each of the
    others is quicker than finding it. */
-static void sketch_unit(const struct plan *p, const float *x, float *norm, float *sum, int8_t *out)
+CLONES static void sketch_unit(const struct plan *p, const float *x, float *norm, float *sum, int8_t *out)
 {
-    const four *projection = (const four *)p->unit_projection;
-    four low[2] = {{0}}, high[2] = {{0}}, sums = {0}, squares = {0}; /* two chains: none waits for the other */
+    const eight *projection = (const eight *)p->unit_projection;
+    four sums = {0}, squares = {0};
+    eight buckets[4] = {{0}}; /* four chains: none waits for another */
     int64_t i = 0, n = p->unit_columns;
-    for (; i + 4 <= n; i += 4, projection += 8) {
+    for (; i + 4 <= n; i += 4, projection += 4) {
         four v;
         memcpy(&v, x + i, sizeof v);
         sums += v;
         squares += v * v;
-        for (int k = 0; k < 4; k++) {
-            low[k & 1] += v[k] * projection[2 * k];
-            high[k & 1] += v[k] * projection[2 * k + 1];
-        }
+        for (int k = 0; k < 4; k++)
+            buckets[k] += x[i + k] * projection[k];
     }
-    for (; i < n; i++, projection += 2) {
+    for (; i < n; i++, projection++) {
         sums[0] += x[i];
         squares[0] += x[i] * x[i];
-        low[0] += x[i] * projection[0];
-        high[0] += x[i] * projection[1];
+        buckets[0] += x[i] * projection[0];
     }
     *sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     *norm = sqrtf((squares[0] + squares[1]) + (squares[2] + squares[3]));
     float steps = 1 / ((*norm > TINY ? *norm : TINY) * p->unit_step);
-    four buckets[2] = {(low[0] + low[1]) * steps, (high[0] + high[1]) * steps};
+    buckets[0] = ((buckets[0] + buckets[1]) + (buckets[2] + buckets[3])) * steps;
     for (int j = 0; j < UNIT_BUCKETS; j++) {
-        float v = buckets[j >> 2][j & 3];
+        float v = buckets[0][j];
         out[j] = (int8_t)lrintf(v > 127 ? 127 : v < -127 ? -127 : v);
     }
 }
