@@ -23,7 +23,7 @@
 #endif
 
 typedef float four __attribute__((vector_size(16), aligned(4)));
-typedef float eight __attribute__((vector_size(32), aligned(4)));
+typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
 
 /* Mirrored in kernel.py. Pointers that are null ask for nothing. */
 struct plan {
@@ -96,11 +96,16 @@ CLONES static void fold(const float *restrict x, const float *restrict signs, in
                         float *restrict out)
 {
     for (int64_t first = 0; first < buckets; first += LANES) {
-        float sums[LANES] = {0};
+        eight low = {0}, high = {0};
+        float sums[LANES];
         int64_t i = first, wanted = buckets - first < LANES ? buckets - first : LANES;
-        for (; i + LANES <= n; i += buckets)
-            for (int j = 0; j < LANES; j++)
-                sums[j] += x[i + j] * signs[i + j];
+        for (; i + LANES <= n; i += buckets) {
+            const eight *values = (const eight *)(x + i), *turned = (const eight *)(signs + i);
+            low += values[0] * turned[0];
+            high += values[1] * turned[1];
+        }
+        memcpy(sums, &low, sizeof low);
+        memcpy(sums + 8, &high, sizeof high);
         for (; i < n; i += buckets)
             for (int64_t j = 0; j < wanted && i + j < n; j++)
                 sums[j] += x[i + j] * signs[i + j];
