@@ -281,8 +281,8 @@ static float clipped(double cosine)
     return !isfinite(cosine) ? NAN : (float)(cosine > 1 ? 1 : cosine < -1 ? -1 : cosine);
 }
 
-static void add_all(const struct plan *p, const float *const *rows, int64_t count, const double *norms, int64_t but,
-                    float *total)
+static void add_others(const struct plan *p, const float *const *rows, int64_t count, const double *norms, int64_t but,
+                       float *total)
 {
     memset(total, 0, sizeof(float) * p->size);
     for (int64_t r = 0; r < count; r++)
@@ -290,7 +290,7 @@ static void add_all(const struct plan *p, const float *const *rows, int64_t coun
             add(rows[r], total, p->size);
 }
 
-/* Of each row to the mean of the others, NaN for one that is alone or has no direction. With S the sum of all,
+/* Of each row to the mean of the others, NaN for one that is alone or has no direction. With S the sum of all, `total`,
    dot(u, S - u) = dot(u, S) - |u|^2, and likewise for the length; a row beside which the others vanish is taken by the
    definition. */
 static void compare(const struct plan *p, const float *const *rows, int64_t count, const double *norms, float *total,
@@ -303,7 +303,6 @@ static void compare(const struct plan *p, const float *const *rows, int64_t coun
             all += norms[r] * norms[r];
             present++;
         }
-    add_all(p, rows, count, norms, -1, total);
     double whole = dot(total, total, p->size);
     for (int64_t r = 0; r < count; r++) {
         double square = norms[r] * norms[r];
@@ -318,7 +317,7 @@ static void compare(const struct plan *p, const float *const *rows, int64_t coun
         cosines[r] = clipped((along - square) / sqrt((others > 0 ? others : 0) * square));
     }
     if (heavy >= 0) {
-        add_all(p, rows, count, norms, heavy, total);
+        add_others(p, rows, count, norms, heavy, total);
         cosines[heavy] = clipped(dot(rows[heavy], total, p->size) / (norms[heavy] * sqrt(dot(total, total, p->size))));
     }
 }
@@ -335,6 +334,8 @@ int64_t fedvitals_summarise(const struct plan *p, const float *const *rows, cons
     int64_t bad = 0, row = 0;
     for (int64_t g = 0; g < group_count; g++) {
         int64_t first = row;
+        if (f->cosines)
+            memset(f->total, 0, sizeof(float) * p->size);
         for (; row < first + groups[g]; row++) {
             f->norms[row] = describe_row(p, rows[row], f->stats + row * p->layers * STATISTICS,
                                          f->nonfinite + row * p->layers);
@@ -343,6 +344,8 @@ int64_t fedvitals_summarise(const struct plan *p, const float *const *rows, cons
                 sketch_row(p, rows[row], f->norms[row], f->sketches + row * p->buckets);
             if (f->sketches && p->units)
                 sketch_units(p, rows[row], f, row);
+            if (f->cosines && has_direction(f->norms[row])) /* now, while the row is at hand */
+                add(rows[row], f->total, p->size);
         }
         if (f->cosines)
             compare(p, rows + first, groups[g], f->norms + first, f->total, f->cosines + first);
