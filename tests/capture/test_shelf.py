@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import fields
 
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedvitals.capture.tensors import Flattener, Sketcher, kernel, summarise
 from fedvitals.capture.tensors.shelf import MOST_PIECES, PIECE_BYTES, Shelf
 
 
@@ -47,14 +49,21 @@ def test_what_finds_no_room_stays_where_it_is() -> None:
     assert shelf.size_bytes == MOST_PIECES * PIECE_BYTES
 
 
-def test_arrays_keep_their_type_and_shape() -> None:
-    """Whatever lies in a piece before them; None and empty arrays are given back."""
-    shelf, random = Shelf(), np.random.default_rng(0)
-    values = [random.random((3, 5)).astype(kind) for kind in ("f4", "f2", "f8", "i1", "u4")]
-    found = [shelf.array(one) for one in values]
-    for one, other in zip(values, found, strict=True):
-        assert other is not one
-        assert other.dtype == one.dtype
-        np.testing.assert_array_equal(one, other)
-    assert shelf.array(None) is None
-    assert shelf.array(np.empty((0, 3))).shape == (0, 3)
+def test_a_summary_that_lies_here_is_the_same() -> None:
+    """Every array of it, in one piece of the shelf, with its own type and shape; where there is no room, elsewhere."""
+    flattener = Flattener({"a": torch.zeros(7, 5), "b": torch.zeros(7)})
+    layout, shelf = flattener.layout, Shelf()
+    rows = torch.randn(3, flattener.size, generator=torch.Generator().manual_seed(0))
+    rows[1, 4] = torch.nan
+    for sketcher, groups in ((Sketcher(layout, flattener.device), [1, 2]), (None, None)):
+        known = summarise(rows, layout, sketcher, groups=groups)
+        for room in (shelf.room, lambda size: None):
+            found = summarise(rows, layout, sketcher, groups=groups, room=room)
+            for field in fields(known):
+                one, other = getattr(known, field.name), getattr(found, field.name)
+                assert (one is None) == (other is None), field.name
+                if one is not None:
+                    assert other.dtype == one.dtype
+                    np.testing.assert_array_equal(one, other)
+    if kernel.in_use():
+        assert shelf.size_bytes == PIECE_BYTES

@@ -69,8 +69,8 @@ class CohortBuffer:
         whole = len(batch) >= max(self.expected, MANY_ROWS) and MUCH_BYTES <= updates.nbytes <= MOST_BYTES
         if not whole or self._recorder.settings.keep_updates or not kernel.takes([updates]):
             return None
-        reference = self.reference
-        summary = summarise(updates, reference.flattener.layout, reference.sketcher, groups=[len(batch)])
+        reference, room = self.reference, self._recorder.pending.room
+        summary = summarise(updates, reference.flattener.layout, reference.sketcher, groups=[len(batch)], room=room)
         return Entry(self, batch, updates.new_empty(0, updates.shape[1]), summary)  # a view would hold on to them
 
     def finish(self) -> None:

@@ -70,16 +70,10 @@ class CohortSession:
         return gradient_statistics(rows, self._buffer.reference.flattener.layout, full=full)
 
     def _keep_sample(self, step: int, stats: np.ndarray, slots: Sequence[int] | None) -> None:
-        chosen = range(len(self.ids)) if slots is None else slots
-        self._sampled.append(
-            GradientRows(
-                [self.ids[slot] for slot in chosen],
-                [self.attempts[slot] for slot in chosen],
-                [step] * len(chosen),
-                None,
-                stats,
-            )
-        )
+        ids, attempts = self.ids, self.attempts
+        if slots is not None and slots != range(len(ids)):
+            ids, attempts = [ids[slot] for slot in slots], [attempts[slot] for slot in slots]
+        self._sampled.append(GradientRows(ids, attempts, [step] * len(ids), None, stats))
 
     @harmless
     def submit(
@@ -106,6 +100,8 @@ class CohortSession:
         if step_losses is not None and steps is None:
             steps = np.full(len(self.ids), step_losses.shape[1])
         values = self._common() | _phase_columns(phases_s or {}) | columns
+        if "peak_memory_bytes" not in values:
+            values["peak_memory_bytes"] = peak_rss_bytes()
         if losses is not None:
             values["loss"] = np.asarray(_host(losses), np.float64)
         if step_losses is None and self._sampled:
@@ -141,7 +137,7 @@ class CohortSession:
     def _drop_misfits(self, values: dict[str, Any]) -> None:
         """A column of another length than the cohort would cut it short."""
         for name, column in values.items():
-            if isinstance(column, np.ndarray | list | tuple) and not _is_for(column, len(self.ids)):
+            if isinstance(column, _COLUMNS) and not _is_for(column, len(self.ids)):
                 values[name] = None
                 found = f"{name} has {np.size(column)} values for {len(self.ids)} clients"
                 self.recorder.trouble("CohortSession.submit", ValueError(found))
@@ -169,10 +165,12 @@ class CohortSession:
             "end_ns": self.recorder.now(),
             "raw_bytes_up": reference.raw_bytes,
             "raw_bytes_down": reference.raw_bytes,
-            "peak_memory_bytes": peak_rss_bytes(),
             "received": reference.fingerprint,
             "attributed": 1,
         }
+
+
+_COLUMNS = (np.ndarray, list, tuple)
 
 
 def _is_for(column: Any, clients: int) -> bool:

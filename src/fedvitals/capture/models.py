@@ -94,9 +94,11 @@ class Models:
         """Take in the global model at a round's start: its statistics, its drift, and a copy to keep."""
         state = source if isinstance(source, FlatRow) else taken(source)
         flattener, sketcher = self._same_or_new(source, state)
-        found = flattener.row(state)
+        found = state.row if isinstance(state, FlatRow) else flattener.row(state)
         with self._lock:
             row = self._shelf.row(found)
+        if row is found and isinstance(state, FlatRow):  # no room: then a copy elsewhere
+            row = flattener.row(state)
         reference = Reference(flattener, sketcher, row, version, flattener.fingerprint(row))
         self._wait(reference, round_number)
         if self._recorder.settings.keep_models:

@@ -11,8 +11,9 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from fedvitals.capture.batch import Batch
 from fedvitals.capture.tensors import Row, Shelf, Summary, summarise
@@ -49,7 +50,7 @@ class Pending:
         with self._lock:
             if not self._entries:
                 self._oldest_s = time.monotonic()
-            shelved = self._shelved(entry)
+            shelved = entry if entry.summary is not None else entry._replace(rows=self._shelf.row(entry.rows))
             self._entries.append(shelved)
             self._bytes += entry.rows.nbytes
             self._loose_bytes += entry.rows.nbytes if shelved.rows is entry.rows else 0
@@ -61,11 +62,10 @@ class Pending:
         """Nothing more will wait."""
         self._shelf = Shelf()
 
-    def _shelved(self, entry: Entry) -> Entry:
-        if entry.summary is None:
-            return entry._replace(rows=self._shelf.row(entry.rows))
-        values = {one.name: self._shelf.array(getattr(entry.summary, one.name)) for one in fields(entry.summary)}
-        return entry._replace(summary=Summary(**values))
+    def room(self, size: int) -> np.ndarray | None:
+        """Where a summary that is made at once can wait."""
+        with self._lock:
+            return self._shelf.room(size)
 
     @property
     def size_bytes(self) -> int:

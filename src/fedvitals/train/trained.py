@@ -17,7 +17,7 @@ class SampledStep(NamedTuple):
     """Gradient statistics of one step, of the clients in `slots`."""
 
     step: int
-    slots: tuple[int, ...]
+    slots: Sequence[int]
     stats: np.ndarray  # [slots, layers, fields]
 
 

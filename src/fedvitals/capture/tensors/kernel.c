@@ -17,12 +17,13 @@
 #define OUTWEIGHS 1e3 /* a row whose square is so much the others' drowns them in a float32 sum */
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define CLONES __attribute__((target_clones("avx2", "default")))
+#define CLONES __attribute__((noinline, target_clones("avx2", "default"))) /* inlined, it would be the default */
 #else
 #define CLONES
 #endif
 
 typedef float four __attribute__((vector_size(16), aligned(4)));
+typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
 
 /* Mirrored in kernel.py. Pointers that are null ask for nothing. */
 struct plan {
@@ -89,16 +90,27 @@ CLONES static void measure(const float *restrict x, int64_t n, struct measured *
     *out = (struct measured){squares, sum, low[0], high[0], nonzero};
 }
 
+/* A value goes to the bucket that its place has when places are counted round and round. Sixteen buckets at a time stay
+   in registers; the lanes beyond the last bucket add up what nobody asks for. */
 CLONES static void fold(const float *restrict x, const float *restrict signs, int64_t n, int64_t buckets,
                         float *restrict out)
 {
-    int64_t i = 0;
-    memset(out, 0, sizeof(float) * buckets);
-    for (; buckets && i + buckets <= n; i += buckets)
-        for (int64_t j = 0; j < buckets; j++)
-            out[j] += x[i + j] * signs[i + j];
-    for (int64_t j = 0; i + j < n; j++)
-        out[j] += x[i + j] * signs[i + j];
+    for (int64_t first = 0; first < buckets; first += LANES) {
+        eight low = {0}, high = {0};
+        float sums[LANES];
+        int64_t i = first, wanted = buckets - first < LANES ? buckets - first : LANES;
+        for (; i + LANES <= n; i += buckets) {
+            const eight *values = (const eight *)(x + i), *turned = (const eight *)(signs + i);
+            low += values[0] * turned[0];
+            high += values[1] * turned[1];
+        }
+        memcpy(sums, &low, sizeof low);
+        memcpy(sums + 8, &high, sizeof high);
+        for (; i < n; i += buckets)
+            for (int64_t j = 0; j < wanted && i + j < n; j++)
+                sums[j] += x[i + j] * signs[i + j];
+        memcpy(out + first, sums, sizeof(float) * wanted);
+    }
 }
 
 CLONES static double dot(const float *restrict x, const float *restrict y, int64_t n)
@@ -206,33 +218,31 @@ static void sketch_row(const struct plan *p, const float *x, double norm, float 
 
 /* Norm, sum and sketch of one output unit's row. A column goes to one bucket, but multiplying by a zero for each of the
    others is quicker than finding it. */
-static void sketch_unit(const struct plan *p, const float *x, float *norm, float *sum, int8_t *out)
+CLONES static void sketch_unit(const struct plan *p, const float *x, float *norm, float *sum, int8_t *out)
 {
-    const four *projection = (const four *)p->unit_projection;
-    four low[2] = {{0}}, high[2] = {{0}}, sums = {0}, squares = {0}; /* two chains: none waits for the other */
+    const eight *projection = (const eight *)p->unit_projection;
+    four sums = {0}, squares = {0};
+    eight buckets[4] = {{0}}; /* four chains: none waits for another */
     int64_t i = 0, n = p->unit_columns;
-    for (; i + 4 <= n; i += 4, projection += 8) {
+    for (; i + 4 <= n; i += 4, projection += 4) {
         four v;
         memcpy(&v, x + i, sizeof v);
         sums += v;
         squares += v * v;
-        for (int k = 0; k < 4; k++) {
-            low[k & 1] += v[k] * projection[2 * k];
-            high[k & 1] += v[k] * projection[2 * k + 1];
-        }
+        for (int k = 0; k < 4; k++)
+            buckets[k] += x[i + k] * projection[k];
     }
-    for (; i < n; i++, projection += 2) {
+    for (; i < n; i++, projection++) {
         sums[0] += x[i];
         squares[0] += x[i] * x[i];
-        low[0] += x[i] * projection[0];
-        high[0] += x[i] * projection[1];
+        buckets[0] += x[i] * projection[0];
     }
     *sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     *norm = sqrtf((squares[0] + squares[1]) + (squares[2] + squares[3]));
     float steps = 1 / ((*norm > TINY ? *norm : TINY) * p->unit_step);
-    four buckets[2] = {(low[0] + low[1]) * steps, (high[0] + high[1]) * steps};
+    buckets[0] = ((buckets[0] + buckets[1]) + (buckets[2] + buckets[3])) * steps;
     for (int j = 0; j < UNIT_BUCKETS; j++) {
-        float v = buckets[j >> 2][j & 3];
+        float v = buckets[0][j];
         out[j] = (int8_t)lrintf(v > 127 ? 127 : v < -127 ? -127 : v);
     }
 }
@@ -271,8 +281,8 @@ static float clipped(double cosine)
     return !isfinite(cosine) ? NAN : (float)(cosine > 1 ? 1 : cosine < -1 ? -1 : cosine);
 }
 
-static void add_all(const struct plan *p, const float *const *rows, int64_t count, const double *norms, int64_t but,
-                    float *total)
+static void add_others(const struct plan *p, const float *const *rows, int64_t count, const double *norms, int64_t but,
+                       float *total)
 {
     memset(total, 0, sizeof(float) * p->size);
     for (int64_t r = 0; r < count; r++)
@@ -280,7 +290,7 @@ static void add_all(const struct plan *p, const float *const *rows, int64_t coun
             add(rows[r], total, p->size);
 }
 
-/* Of each row to the mean of the others, NaN for one that is alone or has no direction. With S the sum of all,
+/* Of each row to the mean of the others, NaN for one that is alone or has no direction. With S the sum of all, `total`,
    dot(u, S - u) = dot(u, S) - |u|^2, and likewise for the length; a row beside which the others vanish is taken by the
    definition. */
 static void compare(const struct plan *p, const float *const *rows, int64_t count, const double *norms, float *total,
@@ -293,7 +303,6 @@ static void compare(const struct plan *p, const float *const *rows, int64_t coun
             all += norms[r] * norms[r];
             present++;
         }
-    add_all(p, rows, count, norms, -1, total);
     double whole = dot(total, total, p->size);
     for (int64_t r = 0; r < count; r++) {
         double square = norms[r] * norms[r];
@@ -308,7 +317,7 @@ static void compare(const struct plan *p, const float *const *rows, int64_t coun
         cosines[r] = clipped((along - square) / sqrt((others > 0 ? others : 0) * square));
     }
     if (heavy >= 0) {
-        add_all(p, rows, count, norms, heavy, total);
+        add_others(p, rows, count, norms, heavy, total);
         cosines[heavy] = clipped(dot(rows[heavy], total, p->size) / (norms[heavy] * sqrt(dot(total, total, p->size))));
     }
 }
@@ -325,6 +334,8 @@ int64_t fedvitals_summarise(const struct plan *p, const float *const *rows, cons
     int64_t bad = 0, row = 0;
     for (int64_t g = 0; g < group_count; g++) {
         int64_t first = row;
+        if (f->cosines)
+            memset(f->total, 0, sizeof(float) * p->size);
         for (; row < first + groups[g]; row++) {
             f->norms[row] = describe_row(p, rows[row], f->stats + row * p->layers * STATISTICS,
                                          f->nonfinite + row * p->layers);
@@ -333,6 +344,8 @@ int64_t fedvitals_summarise(const struct plan *p, const float *const *rows, cons
                 sketch_row(p, rows[row], f->norms[row], f->sketches + row * p->buckets);
             if (f->sketches && p->units)
                 sketch_units(p, rows[row], f, row);
+            if (f->cosines && has_direction(f->norms[row])) /* now, while the row is at hand */
+                add(rows[row], f->total, p->size);
         }
         if (f->cosines)
             compare(p, rows + first, groups[g], f->norms + first, f->total, f->cosines + first);

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,42 +126,71 @@ def _places(part: Tensor) -> np.ndarray:
     return part.data_ptr() + 4 * part.stride(0) * np.arange(len(part), dtype=np.int64)
 
 
+Room = Callable[[int], np.ndarray | None]  # so many bytes to put something into, where there are any
+
+
 def summarised(
-    rows: Sequence[Tensor], layout: Layout, sketcher: Sketcher | None, groups: Sequence[int] | None
+    rows: Sequence[Tensor],
+    layout: Layout,
+    sketcher: Sketcher | None,
+    groups: Sequence[int] | None,
+    room: Room | None = None,
 ) -> dict[str, Any]:
-    """The fields of a Summary."""
+    """The fields of a Summary; they lie in one piece, in `room` where it has any."""
     plan, pointers = _plan_of(layout, sketcher), _Pointers(rows)
     count = len(pointers)
-    found: dict[str, Any] = {
-        "stats": np.empty((count, plan.layers, len(STATISTICS)), np.float32),
-        "norms": np.empty(count, np.float64),
-        "nonfinite": np.empty((count, plan.layers), np.uint32),
-        "cosines": None if groups is None else np.empty(count, np.float32),
-    }
-    single, small = _sketch_room(plan, count) if sketcher is not None else ({}, {})
-    room = {"total": np.empty(plan.size, np.float32)} if groups is not None else {}
-    addresses = {name: array.ctypes.data for name, array in (found | small | room).items() if array is not None}
+    found, addresses = _laid_out(_shapes(plan, count, compared=groups is not None, sketched=sketcher is not None), room)
+    single = {name: torch.empty(found[name].shape) for name in _ROUNDED if name in found}
     addresses |= {name: tensor.data_ptr() for name, tensor in single.items()}
-    sizes = np.array([count] if groups is None else groups, np.int64)
+    total = torch.empty(plan.size if groups is not None else 0)
+    sizes = (_number * (1 if groups is None else len(groups)))(*([count] if groups is None else groups))
     bad = library().fedvitals_summarise(
         plan.address,
         pointers.places.ctypes.data,
-        sizes.ctypes.data,
+        sizes,
         len(sizes),
-        ctypes.byref(_Found(**addresses)),
+        ctypes.byref(_Found(total=total.data_ptr(), **addresses)),
     )
-    if not bad:
-        found["nonfinite"] = None
-    return found | small | {name: tensor.half().numpy() for name, tensor in single.items()}
+    for name, tensor in single.items():  # torch converts much faster than numpy
+        torch.from_numpy(found[name]).copy_(tensor)
+    return {"cosines": None} | found | ({} if bad else {"nonfinite": None})
 
 
-def _sketch_room(plan: Plan, count: int) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
-    """What is computed in float32 and kept in float16 (torch converts much faster than numpy), and what is small."""
-    single = {"sketches": torch.empty(count, plan.buckets)}
-    if not plan.units:
-        return single, {}
-    single |= {name: torch.empty(count, plan.units) for name in ("unit_norms", "unit_sums")}
-    return single, {"unit_sketches": np.empty((count, plan.units, UNIT_BUCKETS), np.int8)}
+_ROUNDED = ("sketches", "unit_norms", "unit_sums")  # computed in float32, kept in float16
+
+
+def _shapes(plan: Plan, count: int, *, compared: bool, sketched: bool) -> dict[str, tuple[type, tuple[int, ...]]]:
+    """What is found out, largest numbers first: so each lies where its kind may."""
+    shapes: dict[str, tuple[type, tuple[int, ...]]] = {
+        "norms": (np.float64, (count,)),
+        "stats": (np.float32, (count, plan.layers, len(STATISTICS))),
+        "nonfinite": (np.uint32, (count, plan.layers)),
+    }
+    if compared:
+        shapes["cosines"] = np.float32, (count,)
+    if sketched:
+        shapes["sketches"] = np.float16, (count, plan.buckets)
+    if sketched and plan.units:
+        shapes |= dict.fromkeys(("unit_norms", "unit_sums"), (np.float16, (count, plan.units)))
+        shapes["unit_sketches"] = np.int8, (count, plan.units, UNIT_BUCKETS)
+    return shapes
+
+
+def _laid_out(
+    shapes: dict[str, tuple[type, tuple[int, ...]]], room: Room | None
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """Arrays of these shapes one behind the other, and where each begins."""
+    sizes = [math.prod(shape) * np.dtype(kind).itemsize for kind, shape in shapes.values()]
+    whole = None if room is None else room(sum(sizes))
+    if whole is None:
+        whole = np.empty(sum(sizes), np.uint8)
+    found: dict[str, np.ndarray] = {}
+    addresses, begin, first = {}, 0, whole.ctypes.data
+    for (name, (kind, shape)), size in zip(shapes.items(), sizes, strict=True):
+        found[name] = whole[begin : begin + size].view(kind).reshape(shape)
+        addresses[name] = first + begin
+        begin += size
+    return found, addresses
 
 
 def norms(rows: Tensor, layout: Layout) -> np.ndarray:

@@ -8,7 +8,6 @@ anything in it.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,19 +42,11 @@ class Shelf:
         """A copy of the rows here where there is room; else the rows."""
         if not rows.is_cpu or rows.dtype is not torch.float32 or not rows.numel():
             return rows
-        room = self._room(rows.nbytes)
+        room = self.room(rows.nbytes)
         return rows if room is None else torch.from_numpy(room.view(np.float32)).view(rows.shape).copy_(rows.detach())
 
-    def array(self, values: Any) -> Any:
-        """The same of an array. What is none stays what it is."""
-        room = self._room(values.nbytes) if isinstance(values, np.ndarray) and values.nbytes else None
-        if room is None:
-            return values
-        here = room.view(values.dtype).reshape(values.shape)
-        here[...] = values
-        return here
-
-    def _room(self, size: int) -> np.ndarray | None:
+    def room(self, size: int) -> np.ndarray | None:
+        """So many bytes that nobody else uses; None where there are none."""
         if self._used + size > len(self._piece):
             piece = self._idle() if size <= PIECE_BYTES else None
             if piece is None:

@@ -45,15 +45,16 @@ def summarise(
     sketcher: Sketcher | None = None,
     *,
     groups: Sequence[int] | None = None,
+    room: kernel.Room | None = None,
 ) -> Summary:
     """Everything recorded of `rows` [rows, size], in one piece or in several, which are not changed.
 
     `groups` are the sizes of cohorts that follow each other in the rows: with them, each row is compared to the others
-    of its cohort.
+    of its cohort. Where the compiled kernel is in use, what it finds out goes into `room`, if that has any.
     """
     parts = [rows] if isinstance(rows, Tensor) else rows
     if kernel.takes(parts):
-        return Summary(**kernel.summarised(parts, layout, sketcher, groups))
+        return Summary(**kernel.summarised(parts, layout, sketcher, groups, room))
     return _by_torch(joined(parts), layout, sketcher, groups)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-VERSION = 1
+VERSION = 2
 LIBRARY = Path(__file__).with_name("_trainer.so")
 DENSE, PICTURE = 0, 1
 MOST_LAYERS = 64
@@ -40,7 +40,7 @@ CLIENT = np.dtype(
     [
         *((name, np.uint64) for name in ("x", "y", "numbers", "orders")),
         *((name, np.int64) for name in ("usable", "samples")),
-        *((name, np.uint64) for name in ("wanted", "gradients", "update", "losses")),
+        *((name, np.uint64) for name in ("wanted", "gradients", "norms", "update", "losses")),
         ("lr", np.float32),
     ],
     align=True,

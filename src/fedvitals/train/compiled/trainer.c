@@ -27,7 +27,7 @@ static int64_t padded(int64_t count) { return (count + LANES - 1) / LANES * LANE
 
 #include "room.h"
 
-#define VERSION 1
+#define VERSION 2
 
 #if defined(__x86_64__) && defined(__clang__)
 #define FOR_AVX512 _Pragma("clang attribute push(__attribute__((target(\"avx512f,avx512vl,avx512bw,avx512dq,avx2,fma\"))), apply_to = function)")

@@ -33,6 +33,7 @@ typedef struct {              /* one client */
     int64_t samples;          /* how many steps' gradients are wanted */
     const int64_t *wanted;    /* which, in ascending order */
     float *gradients;         /* [samples, size]: they go here */
+    float *norms;             /* [samples, tensors]: where not NULL, only their norms do, a layer's bias after its weight */
     float *update;            /* [size]: what it learnt goes here */
     float *losses;            /* one a step */
     float lr;

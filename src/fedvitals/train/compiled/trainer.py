@@ -46,6 +46,9 @@ class CompiledTrainer:
     ) -> None:
         self._program, self._spec, self._seed = program, spec, seed
         self._layout, self._full_steps = layout, full_steps
+        places = [place for layer in program.layers for place in (layer.weight, layer.bias) if place >= 0]
+        self._tensors = np.argsort(places)  # from the order in which norms are told to that of the layout
+        self._in_order = sorted(places) == places
         self._features = federation.x[0].numel()
         self._x, self._y = self._checked(federation.x.contiguous(), federation.y.contiguous())
         self._numbers = [rows.contiguous() for rows in federation.train_rows]  # alive, so that they stay where they are
@@ -78,9 +81,10 @@ class CompiledTrainer:
         steps = -(-usable // batch) * self._spec.epochs
         updates = torch.empty(len(works), self._program.size)
         losses = np.full((len(works), int(steps.max(initial=0))), np.nan, np.float32)
-        wanted = [[step for step in sorted(set(w.sample_steps)) if step < n] for w, n in zip(works, steps, strict=True)]
+        wanted = _wanted(works, steps.tolist())
         asked = np.array([step for own in wanted for step in own], np.int64)
-        gradients = torch.empty(len(asked), self._program.size)
+        gradients = torch.empty(len(asked) if self._full_steps else 0, self._program.size)
+        norms = np.empty((0 if self._full_steps else len(asked), len(self._tensors)), np.float32)
 
         clients = np.zeros(len(works), CLIENT)
         each = np.arange(len(works), dtype=np.uint64)
@@ -93,7 +97,10 @@ class CompiledTrainer:
         clients["samples"] = [len(own) for own in wanted]
         before = np.cumsum(clients["samples"]) - clients["samples"]
         clients["wanted"] = asked.ctypes.data + before * 8
-        clients["gradients"] = gradients.data_ptr() + before * (4 * self._program.size)
+        if self._full_steps:
+            clients["gradients"] = gradients.data_ptr() + before * (4 * self._program.size)
+        else:
+            clients["norms"] = norms.ctypes.data + before * norms.strides[0]
         own_rows = self._put_own_rows(works, clients)
         received = received.contiguous()
         self._run(
@@ -108,7 +115,7 @@ class CompiledTrainer:
             3.0 * self._program.multiplications * int(usable.sum()) * self._spec.epochs,
         )
         del own_rows
-        return Learnt(range(len(works)), updates, losses, steps, self._sampled(wanted, gradients))
+        return Learnt(range(len(works)), updates, losses, steps, self._sampled(wanted, gradients, norms))
 
     def close(self) -> None:
         if self._threads is not None:
@@ -154,14 +161,36 @@ class CompiledTrainer:
             self._threads = ThreadPoolExecutor(len(self._places), "fedvitals-trainer")
         return self._threads
 
-    def _sampled(self, wanted: Sequence[Sequence[int]], gradients: Tensor) -> tuple[SampledStep, ...]:
+    def _sampled(
+        self, wanted: Sequence[tuple[int, ...]], gradients: Tensor, norms: np.ndarray
+    ) -> tuple[SampledStep, ...]:
         """Step by step, as they are recorded."""
-        if not len(gradients):
+        if not any(wanted):
             return ()
-        stats = gradient_statistics(gradients, self._layout, full=self._full_steps)
+        if self._full_steps:
+            stats = gradient_statistics(gradients, self._layout, full=True)
+        else:
+            stats = (norms if self._in_order else norms[:, self._tensors])[..., None]
+        if all(own is wanted[0] for own in wanted):
+            rows, apart = range(len(wanted)), len(wanted[0])
+            return tuple(SampledStep(step, rows, stats[place::apart]) for place, step in enumerate(wanted[0]))
         places = [(step, slot) for slot, own in enumerate(wanted) for step in own]
         by_step = sorted(range(len(places)), key=places.__getitem__)
         return tuple(
-            SampledStep(step, tuple(places[row][1] for row in rows), stats[rows])
+            SampledStep(step, [places[row][1] for row in rows], stats[rows])
             for step, rows in ((step, list(some)) for step, some in groupby(by_step, lambda row: places[row][0]))
         )
+
+
+def _wanted(works: Sequence[LocalWork], steps: Sequence[int]) -> list[tuple[int, ...]]:
+    """The steps of each client that are to be looked at and that it gets to: one tuple where they are the same."""
+    known: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
+    distinct: dict[tuple[int, ...], tuple[int, ...]] = {}
+    found = []
+    for work, count in zip(works, steps, strict=True):
+        asked = work.sample_steps, count
+        if asked not in known:
+            own = tuple(step for step in sorted(set(work.sample_steps)) if step < count)
+            known[asked] = distinct.setdefault(own, own)
+        found.append(known[asked])
+    return found

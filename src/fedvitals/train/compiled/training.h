@@ -60,6 +60,38 @@ static double NAMED(squares)(const float *values, int64_t count) {
     return total;
 }
 
+/* The norm of a tensor that lies packed: rows of so many values, each in whole lanes. What fills a row up is no value. */
+static float NAMED(norm)(const float *values, int64_t rows, int64_t count) {
+    int64_t left = (count - 1) % LANES + 1, held = 0;
+    marks last = COUNTED < (int32_t)left;
+    lanes zeros = {}, sums = zeros;
+    double total = 0.0;
+    if (rows * count == 1) return fabsf(values[0]);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < count; i += LANES, values += LANES) {
+            lanes some = NAMED(load)(values);
+            if (i + LANES > count) some = NAMED(chosen)(last, some, zeros);
+            sums += some * some;
+            if (++held % 32) continue; /* so many are added up in single precision */
+            UNROLLED for (int j = 0; j < LANES; j++) total += sums[j];
+            sums = zeros;
+        }
+    UNROLLED for (int j = 0; j < LANES; j++) total += sums[j];
+    return sqrtf((float)total);
+}
+
+/* Of each tensor of the gradient; gives where the next ones go. */
+static float *NAMED(norms)(const Program *program, const Room *room, float *norms) {
+    for (int64_t l = 0; l < program->count; l++) {
+        const Layer *layer = program->layers + l;
+        const float *values = room->gradient + room->stages[l].first;
+        if (layer->kind == DENSE) *norms++ = NAMED(norm)(values, layer->in, layer->out);
+        else *norms++ = NAMED(norm)(values, (int64_t)layer->out * layer->kernel, (int64_t)layer->kernel * layer->in);
+        if (layer->bias >= 0) *norms++ = NAMED(norm)(values + weights_of(layer) - padded(layer->out), 1, layer->out);
+    }
+    return norms;
+}
+
 /* A step of SGD, as train/sgd.py has it. */
 static void NAMED(move)(const Program *program, const Room *room, float lr) {
     float *weights = room->weights, *gradient = room->gradient, *velocity = room->velocity;
@@ -119,6 +151,7 @@ static float NAMED(forward_and_backward)(const Program *program, const Room *roo
 static void NAMED(train_client)(Cohort *cohort, const Room *room, const Client *client) {
     const Program *program = cohort->program;
     int64_t features = cohort->features, step = 0, sampled = 0;
+    float *norms = client->norms;
     memcpy(room->weights, room->received, 4 * room->packed);
     memset(room->velocity, 0, 4 * room->packed);
     for (int64_t epoch = 0; epoch < program->epochs; epoch++) {
@@ -132,8 +165,11 @@ static void NAMED(train_client)(Cohort *cohort, const Room *room, const Client *
                 room->y[r] = client->y[number];
             }
             client->losses[step] = NAMED(forward_and_backward)(program, room, features, rows);
-            if (sampled < client->samples && client->wanted[sampled] == step)
-                NAMED(unpack)(program, room, room->gradient, 0, client->gradients + sampled++ * program->size);
+            if (sampled < client->samples && client->wanted[sampled] == step) {
+                if (norms) norms = NAMED(norms)(program, room, norms);
+                else NAMED(unpack)(program, room, room->gradient, 0, client->gradients + sampled * program->size);
+                sampled++;
+            }
             NAMED(move)(program, room, client->lr);
         }
     }
