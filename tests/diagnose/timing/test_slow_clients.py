@@ -215,7 +215,7 @@ def test_the_few_with_twice_the_steps_of_all_others_are_not_slow(tmp_path: Path)
                 took = [0.0001 * busy * count for count in steps]
                 clock.go_on(sum(took))
                 rnd.cohort(chosen, samples=[2 * count for count in steps]).submit(
-                    updates=torch.ones(15, 43), phases_s={"train": took}, steps=steps, epochs=[5] * 15
+                    updates=torch.ones(15, 43), phases_s={"train": took}, steps=np.array(steps), epochs=np.full(15, 5)
                 )
 
     assert found(looped(tmp_path, loop), "FL201") == ()
