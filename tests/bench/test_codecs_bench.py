@@ -53,6 +53,15 @@ def test_every_digit_is_held_out_once_over_the_seeds() -> None:
         _ = cases.digits_5
 
 
+def test_what_was_chosen_later_is_measured_on_seeds_of_its_own() -> None:
+    """Shakespeare's job and steps were chosen after other seeds had been measured: none of them counts again."""
+    for problem in PROBLEMS:
+        looked_at = range(15) if problem.name == "shakespeare" else range(10)
+        assert not set(problem.seeds) & set(looked_at)
+        assert len(problem.seeds) == 5
+    assert PROBLEMS[2].job(15).server.aggregator == "fedavgm"
+
+
 def test_messages_are_of_a_million_values() -> None:
     """In four named tensors, other values for another seed."""
     assert wire.RAW_BYTES == 4_000_000

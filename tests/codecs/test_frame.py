@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 import zlib
 
+import numpy as np
 import pytest
 import torch
 
-from fedvitals.codecs import parse
+from fedvitals.codecs import agreed, parse
 from fedvitals.codecs.frame import MAX_ENTRIES, MAX_NAME_BYTES, VERSION, Layer, pack, unpack
-from fedvitals.codecs.streams import count_bytes
+from fedvitals.codecs.streams import FREE_TOLD, TOLD_A_BYTE, PlainSink, count_bytes, least_bytes
 from fedvitals.errors import CodecError
 
 ONE = b"\0\0\x80\x3f"  # as a float32
@@ -104,3 +106,105 @@ def test_names_that_repeat_each_other_take_little() -> None:
     layers = [Layer(f"encoder.blocks.{n}.attention.{kind}", torch.float32, (8,)) for n in range(50) for kind in "qkvo"]
     assert len(pack(layers, b"")) < 6 * len(layers)
     assert unpack(pack(layers, b""))[0] == layers
+
+
+SIXTEEN_MILLION = 16_000_000
+SKEWED = bytes([1, 0, 2, *(0b10_000001, 0b0)])  # a table: the first symbol comes nearly always, the other hardly
+
+
+def _table(body: bytes) -> bytes:
+    """As `entropy` frames it: the plain side's length, that of what is coded, and both."""
+    return count_bytes(len(body)) + count_bytes(0) + body
+
+
+@pytest.mark.parametrize(
+    ("spec", "body"),
+    [
+        ("grid:0.1 | entropy", b"\1\0\1"),  # at most one step, and nothing of any value
+        ("grid:0.1", b"\1"),
+        ("entropy", _table(SKEWED)),
+        ("fp16 | entropy", _table(SKEWED)),
+        ("grid:0.1 | zstd", None),
+        ("grid:0.1 | entropy | zstd", None),
+        ("entropy | zstd", None),
+    ],
+)
+def test_a_forged_claim_is_refused_before_any_work(spec: str, body: bytes | None) -> None:
+    """Sixteen million values in a few bytes, which a coder could stretch to them: refused in milliseconds."""
+    frame = pack([Layer("w", torch.float32, (SIXTEEN_MILLION,))], body or _unfolding(spec))
+    data = frame if body else parse("zstd").stages[0].parts["squeezing"].squeezed(frame)  # type: ignore[attr-defined]
+    assert len(data) < 500
+    began = time.process_time()
+    tracemalloc.start()
+    with pytest.raises(CodecError, match=r"values or more are claimed in|ends in the middle"):
+        parse(spec).decode(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert time.process_time() - began < 0.2
+    assert peak < (1_000_000 if body else 10_000_000)  # what zstd unfolds to is bounded by itself
+
+
+def _unfolding(spec: str) -> bytes:
+    """A body with as many bytes as honest ones would need, all of them zeros: zstd makes nothing of those."""
+    zeros = bytes(2_000_000)
+    if "entropy" not in spec:
+        return b"\1" + zeros
+    side = b"\1" if "grid" in spec else SKEWED
+    return count_bytes(len(side)) + count_bytes(len(zeros)) + side + zeros
+
+
+def _one_of(values: int) -> dict[str, torch.Tensor]:
+    update = {"w": torch.zeros(values)}
+    update["w"][values // 3] = 1.0
+    return update
+
+
+@pytest.mark.parametrize("spec", ["grid:0.1 | entropy", "entropy", "quantize:8 | entropy"])
+def test_an_honest_message_of_next_to_nothing_is_read(spec: str) -> None:
+    """One value of two million: filled up for a stranger, and not between ends that agreed; the same arrives."""
+    update = _one_of(2_000_000)
+    codec, between = parse(spec), agreed(parse(spec), update)
+    whole, short = codec.encode(update), between.encode(update)
+    assert least_bytes(2_000_000) <= len(whole) <= least_bytes(8_000_000) + len(short) + 20
+    assert len(short) < 500
+    assert torch.equal(codec.decode(whole)["w"], between.decode(short)["w"])
+    with pytest.raises(CodecError):
+        codec.decode(whole[:-1])
+
+
+@pytest.mark.parametrize("spec", ["grid:0.1 | entropy", "entropy", "quantize:8 | entropy", "fp16 | entropy"])
+def test_an_honest_message_of_nothing_stays_short(spec: str) -> None:
+    """Ten million zeros are told as one, and take no time."""
+    update = {"w": torch.zeros(10_000_000)}
+    data = parse(spec).encode(update)
+    assert len(data) < 40
+    assert not parse(spec).decode(data)["w"].any()
+
+
+def test_what_a_squeezed_message_does_not_pay_for_is_not_sent() -> None:
+    """What fills a message up is squeezed out of it again: the sender is told, and not the receiver."""
+    update = _one_of(2_000_000)
+    with pytest.raises(CodecError, match=r"codecs\.agreed"):
+        parse("grid:0.1 | entropy | zstd").encode(update)
+    codec = agreed(parse("grid:0.1 | entropy | zstd"), update)
+    assert codec.decode(codec.encode(update))["w"].sum().item() == pytest.approx(1.0)
+
+
+def test_ordinary_messages_are_not_filled_up() -> None:
+    """A million values at a hundredfold come to the same bytes for strangers as for ends that agreed, header aside."""
+    random = np.random.default_rng(0)
+    values = torch.tensor((random.random(10**6) < 0.005) * random.normal(size=10**6), dtype=torch.float32)
+    update = {"w": values}
+    codec = parse("grid:0.1 | entropy")
+    header = len(pack([Layer("w", torch.float32, (10**6,))], b"")) - 3
+    assert len(codec.encode(update)) == len(agreed(codec, update).encode(update)) + header
+
+
+def test_work_is_counted_where_it_is_told() -> None:
+    """Free to begin with, then by the byte."""
+    assert least_bytes(FREE_TOLD) == 0
+    assert least_bytes(FREE_TOLD + 1) == 1
+    assert least_bytes(FREE_TOLD + TOLD_A_BYTE + 1) == 2
+    sink = PlainSink()
+    sink.flags(np.ones(9, dtype=bool), np.full(9, 0.5))
+    assert sink.told == 9

@@ -25,8 +25,10 @@ from fedvitals.codecs.streams import (
     Sink,
     Source,
     Symbols,
+    Work,
     ascending,
     count_bytes,
+    least_bytes,
 )
 from fedvitals.errors import CodecError, MissingExtraError
 
@@ -46,17 +48,20 @@ class Entropy:
     def __post_init__(self) -> None:
         _coder()
 
-    def sink(self) -> Sink:
-        return EntropySink()
+    def sink(self, agreed: bool) -> Sink:
+        return EntropySink(agreed)
 
-    def source(self, data: memoryview) -> Source:
-        return EntropySource(data)
+    def source(self, data: memoryview, sent_bytes: float) -> Source:
+        return EntropySource(data, sent_bytes)
 
 
 class EntropySink:
-    """Counts and scales stay plain; the rest goes through the coder."""
+    """Counts and scales stay plain; the rest goes through the coder. For a reader that does not know what to expect it
+    is made as long as the work that it asks for."""
 
-    def __init__(self) -> None:
+    def __init__(self, agreed: bool) -> None:
+        self.told = 0
+        self._agreed = agreed
         self._side = PlainSink()
         self._coder = _coder().queue.RangeEncoder()
 
@@ -76,7 +81,7 @@ class EntropySink:
         self._bits(symbols, (alphabet - 1).bit_length())
 
     def flags(self, flags: Flags, chances: Shares) -> None:
-        self._coder.encode(flags.astype(np.int32), _coder().model.Bernoulli(perfect=False), chances)
+        self._encode(flags.astype(np.int32), _coder().model.Bernoulli(perfect=False), chances)
 
     def positions(self, positions: Positions, among: int) -> None:
         if not len(positions):
@@ -94,6 +99,8 @@ class EntropySink:
         coded = (
             np.asarray(self._coder.get_compressed(), dtype="<u4").tobytes().rstrip(b"\0")
         )  # zeros are read on anyway
+        if not self._agreed:
+            coded = coded.ljust(least_bytes(self.told), b"\0")
         side = self._side.finished()
         return b"".join((count_bytes(len(side)), count_bytes(len(coded)), side, coded))
 
@@ -109,27 +116,32 @@ class EntropySink:
         if pays:
             table.write(self._side)
         shares = table.shares(len(expected)) if pays else expected
-        if len(shares) > 1:
-            self._coder.encode(np.ascontiguousarray(symbols, dtype=np.int32), _model(shares))
+        if np.count_nonzero(shares) > 1:
+            self._encode(np.ascontiguousarray(symbols, dtype=np.int32), _model(shares))
 
     def _bits(self, symbols: NDArray[np.integer], bits: int) -> None:
         """Numbers that are as likely as each other."""
         for shift in range(0, bits, MOST_UNIFORM_BITS):
             size = 1 << min(bits - shift, MOST_UNIFORM_BITS)
             part = ((symbols >> shift) & (size - 1)).astype(np.int32)
-            self._coder.encode(part, _coder().model.Uniform(size))
+            self._encode(part, _coder().model.Uniform(size))
+
+    def _encode(self, symbols: NDArray[np.int32], model: Any, *parameters: Shares) -> None:
+        self._coder.encode(symbols, model, *parameters)
+        self.told += len(symbols)
 
 
 class EntropySource:
     """Reads what an EntropySink wrote."""
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, sent_bytes: float) -> None:
         whole = PlainSource(data)
         side_bytes, coded_bytes = whole.count(len(data)), whole.count(len(data))
         rest = whole.rest()
         if len(rest) != side_bytes + coded_bytes:
             raise CodecError(f"damaged update: {side_bytes + coded_bytes} bytes are claimed, {len(rest)} are there")
         self._side = PlainSource(rest[:side_bytes])
+        self._work = Work(sent_bytes)
         coded = bytes(rest[side_bytes:]) + bytes(-coded_bytes % 4)
         self._coder = _coder().queue.RangeDecoder(np.frombuffer(coded, dtype="<u4").astype(np.uint32))
 
@@ -137,10 +149,8 @@ class EntropySource:
         return self._side.count(most)
 
     def raw(self, size: int, width: int = 1) -> bytes:
-        whole = np.empty((size // width, width), dtype=np.uint8)
-        for place in range(width):
-            whole[:, place] = self.symbols(len(whole), 256)
-        return whole.tobytes()
+        planes = [self.symbols(size // width, 256).astype(np.uint8) for _ in range(width)]
+        return np.stack(planes, axis=1).tobytes()
 
     def symbols(self, count: int, alphabet: int, expected: Shares | None = None) -> Symbols:
         if alphabet <= MOST_SYMBOLS:
@@ -167,6 +177,9 @@ class EntropySource:
             raise CodecError(f"damaged update: its positions do not ascend below {among}")
         return ascending(np.cumsum(gaps + 1) - 1, among)
 
+    def expect(self, flags: int) -> None:
+        self._work.check(flags)
+
     def finish(self) -> None:
         self._side.finish()
 
@@ -175,8 +188,9 @@ class EntropySource:
             return np.zeros(0, dtype=np.int64)
         way = self._side.count(TABLE) if count >= LEAST_TABLED else EXPECTED
         shares = _Table.read(self._side, len(expected)).shares(len(expected)) if way == TABLE else expected
-        if len(shares) <= 1:
-            return np.zeros(count, dtype=np.int64)
+        there = np.flatnonzero(shares)
+        if len(there) == 1:  # nothing to work out: a layer of nothing but zeros
+            return np.full(count, there[0], dtype=np.int64)
         return self._with(_model(shares), count)
 
     def _bits(self, count: int, bits: int) -> NDArray[np.int64]:
@@ -188,6 +202,7 @@ class EntropySource:
 
     def _with(self, model: Any, of: int | Shares) -> NDArray[np.int64]:
         """So many symbols of a model, or one for each of its parameters."""
+        self._work.take(of if isinstance(of, int) else len(of))
         try:
             return np.asarray(self._coder.decode(model, of), dtype=np.int64)
         except AssertionError as error:  # the coder's own word for bytes that no encoder writes

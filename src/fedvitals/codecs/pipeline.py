@@ -4,6 +4,7 @@ every bit, NaN and infinities included. Whatever the chain, integers go through 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +18,7 @@ from fedvitals.codecs.numbers import Floats, floats_of, raw_bytes, shaped, tenso
 from fedvitals.codecs.protocol import Update, require_finite
 from fedvitals.codecs.roundings.exact import Exact
 from fedvitals.codecs.stages import SLOTS, Packing, Plain, Reduction, Rounding, Stage, Whole
-from fedvitals.codecs.streams import Sink, Source
+from fedvitals.codecs.streams import Sink, Source, least_bytes
 from fedvitals.errors import CodecError
 
 WORDS = {
@@ -73,7 +74,7 @@ class Pipeline:
         if not self.lossless:
             require_finite(update)
         layers = layers_of(update)
-        sink = self._packing.sink()
+        sink = self._packing.sink(agreed=bool(self.known))
         for layer in layers:
             if not self._reckoned(layer):
                 sink.raw(raw_bytes(layer.name, update[layer.name]), width(layer.dtype))
@@ -84,13 +85,13 @@ class Pipeline:
             return data
         squeezed: bytes = squeezing.squeezed(data)
         if not self.known:
-            _refuse_unreadable(len(data), squeezed)
+            _refuse_unreadable(len(data), squeezed, sink.told)
         return squeezed
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
         squeezing = self._part("squeezing")
         layers, body = self._unframed(data if squeezing is None else squeezing.restored(data, self._most(len(data))))
-        source = self._packing.source(body)
+        source = self._packing.source(body, math.inf if self.known else len(data))
         found: dict[str, Tensor] = {}
         for layer in layers:
             if not self._reckoned(layer):
@@ -183,9 +184,9 @@ def _refuse_twice(slot: str, stage: Stage, filled: dict[str, Stage]) -> None:
         raise CodecError(f"codec {stage.text!r} cannot come after {before.text!r}: the order is {order}")
 
 
-def _refuse_unreadable(claimed: int, message: bytes) -> None:
+def _refuse_unreadable(claimed: int, message: bytes, told: int = 0) -> None:
     """A few bytes that stand for very much, as of a large model of which next to nothing travels."""
-    if claimed > most_claimed(len(message)):
+    if claimed > most_claimed(len(message)) or least_bytes(told) > len(message):
         raise CodecError(
             f"an update of {claimed} bytes in a message of {len(message)}: a receiver refuses that who does not know "
             "the layers; let both ends agree on them with codecs.agreed(codec, update)"

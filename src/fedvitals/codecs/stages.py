@@ -61,9 +61,11 @@ class Rounding(Protocol):
 class Packing(Protocol):
     """Which bytes stand for symbols and positions."""
 
-    def sink(self) -> Sink: ...
+    def sink(self, agreed: bool) -> Sink:
+        """Where both ends have agreed on the layers, a reader knows how much there is to read."""
 
-    def source(self, data: memoryview) -> Source: ...
+    def source(self, data: memoryview, sent_bytes: float) -> Source:
+        """How much a reader lets be asked of it goes by the bytes that were sent; infinite between agreed ends."""
 
 
 class Squeezing(Protocol):
@@ -117,8 +119,8 @@ class Whole:
 class Plain:
     """The packing in just the bits that are needed."""
 
-    def sink(self) -> Sink:
+    def sink(self, agreed: bool) -> Sink:
         return PlainSink()
 
-    def source(self, data: memoryview) -> Source:
-        return PlainSource(data)
+    def source(self, data: memoryview, sent_bytes: float) -> Source:
+        return PlainSource(data, sent_bytes)

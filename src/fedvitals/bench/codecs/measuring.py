@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from fedvitals.bench.codecs import page, wire
-from fedvitals.bench.codecs.cases import LESS, PROBLEMS, SEEDS, Problem, ways
+from fedvitals.bench.codecs.cases import LESS, PROBLEMS, Problem, ways
 from fedvitals.bench.codecs.racing import Race, race
 from fedvitals.bench.codecs.results import USUAL, Results
 from fedvitals.bench.faults.problems import FOLDER_VARIABLE
@@ -62,7 +62,7 @@ def run(
 
 
 def _quick() -> Iterator[Raced]:
-    job = PROBLEMS[0].job(SEEDS[0]).replaced({"train.rounds": QUICK})
+    job = PROBLEMS[0].job(PROBLEMS[0].seeds[0]).replaced({"train.rounds": QUICK})
     plain, *others = ways(PROBLEMS[0])
     first = race(job, plain)
     target = first.accuracy[-1] - LESS
@@ -76,7 +76,7 @@ def _raced(results: Results, until: float) -> Iterator[Raced]:
         if problem.missing:
             say(f"codecs: without {problem.name}: {problem.missing}")
     for many in range(2, 1 + len(ways(PROBLEMS[0]))):
-        found = [_one(problem, seed, results, until, many) for problem in there for seed in SEEDS]
+        found = [_one(problem, seed, results, until, many) for problem in there for seed in problem.seeds]
     yield from (one for one in found if len(one.races) > 1)
 
 

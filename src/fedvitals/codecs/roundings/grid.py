@@ -65,6 +65,7 @@ class Grid:
         def ask(indices: Indices, level: int, chances: Shares) -> Flags:
             return source.flags(chances)
 
+        source.expect(sum(counts))  # one of each value at least
         steps = told(ask, _matrices(layers, counts), most)
         there, large = np.flatnonzero(steps), np.flatnonzero(steps >= TOLD)
         down = there[~source.flags(_either(len(there)))]
