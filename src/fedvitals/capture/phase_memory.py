@@ -20,7 +20,7 @@ from fedvitals.capture.meter import METER, MemoryMeter, Stretch, Used
 SHARE = 0.05  # of the budget
 SHORT = 0.5  # of that share, for measuring phases that do not pay for themselves; the rest is for glances
 WHEN_TIGHT = 0.125  # of that share, while the whole recording is at its limit
-FIRST_NS = 2_000_000  # spent before anything is skipped: a short run is measured whole
+FIRST_NS = 1_000_000  # spent before anything is skipped: a short run is measured whole
 TYPICAL_COST_NS = 25_000.0
 MOST_COST_NS = 100_000  # more than that was another process's turn
 MOST_NAMES = 64

@@ -266,6 +266,26 @@ def test_nothing_is_written_beyond_its_room() -> None:
         assert not bool((fenced[:beyond] == 171).all())
 
 
+@pytest.mark.parametrize("bad", [None, torch.inf, torch.nan])
+def test_norms_taken_inside_are_those_of_the_whole_gradients(version: str, bad: float | None) -> None:
+    """Whichever steps are asked for, and also of rows that are not finite: what fills a row up counts nowhere."""
+    for model, shape in map(made, MODELS):
+        fed = federation(shape, [11, 5, 9], 7)
+        if bad is not None:
+            fed.x[fed.train_rows[1][0]] = bad
+        pair = Pair(model, fed, TrainSpec(epochs=2, batch_size=4))
+        layout, program = pair.local.model.flattener.layout, pair.compiled._program
+        spec = TrainSpec(epochs=2, batch_size=4)
+        whole = CompiledTrainer(program, fed, spec, 7, layout, threads=1, full_steps=True)
+        for steps in ((0,), (0, 1), (0, 5)):  # of the second client there are four
+            works = works_of(fed, sample_steps=steps)
+            known = whole.train(works, [11, 5, 9], pair.weights).sampled
+            found = pair.at_once(works).sampled
+            assert [(one.step, list(one.slots)) for one in found] == [(one.step, list(one.slots)) for one in known]
+            for one, other in zip(known, found, strict=True):
+                np.testing.assert_allclose(one.stats[..., :1], other.stats, rtol=1e-5, atol=1e-12)
+
+
 def test_clients_that_a_fault_changes_inside_are_not_for_it() -> None:
     """Gradients that pile up, layers that stand still and weights that were cut."""
     work = LocalWork(0, "0", 0, 0, 0.1)
