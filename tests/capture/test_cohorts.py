@@ -119,6 +119,17 @@ def test_governed_sampling_looks_at_the_first_step_at_least() -> None:
 
 
 @pytest.mark.parametrize("clients", [1, 3])
+def test_steps_are_kept_that_are_told_without_losses(clients: int) -> None:
+    """What a step takes is judged by them; a count too few costs only itself."""
+    model = small_model()
+    with round_of(model) as rnd:
+        opened(rnd, IDS[:clients]).submit(stacked(model, clients), steps=np.arange(4, 4 + clients))
+        opened(rnd, ["8", "9"]).submit(stacked(model, 2), steps=np.array([4]))
+    found = {client: one.steps for client, one in by_client().items()}
+    assert found == dict(zip(IDS[:clients], [4, 5, 6], strict=False)) | {"8": None, "9": None}
+
+
+@pytest.mark.parametrize("clients", [1, 3])
 def test_a_told_loss_goes_before_the_mean_of_its_steps(clients: int) -> None:
     """`submit(states, losses)` is the last word on the loss."""
     model = small_model()

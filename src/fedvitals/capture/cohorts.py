@@ -104,6 +104,8 @@ class CohortSession:
             values["peak_memory_bytes"] = peak_rss_bytes()
         if losses is not None:
             values["loss"] = np.asarray(_host(losses), np.float64)
+        if step_losses is None and steps is not None:  # told without their losses
+            values["steps"] = np.asarray(_host(steps))
         if step_losses is None and self._sampled:
             values |= self._bad_steps()
         self._drop_misfits(values)

@@ -227,3 +227,23 @@ def test_what_most_have_to_do_does_not_hide_what_the_others_have() -> None:
     took = steps * np.exp(np.random.default_rng(0).normal(0, 0.5, 100))
     fitted = expected(took, np.stack([np.ones(100), steps], axis=1))
     assert fitted[-1] / fitted[0] == pytest.approx(2, rel=0.5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_that_was_interrupted_says_nothing_of_steps_and_rows(tmp_path: Path, seed: int) -> None:
+    """Times are shares of the batch's, by steps: whatever its pace is, nobody in it is slow."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        random = np.random.default_rng(seed)
+        rows = 1 + (4 * random.pareto(1.0, 100)).astype(int).clip(0, 300)
+        steps = -(-rows // 20)
+        for number in range(12):
+            with run.round(number, model=model()) as rnd:
+                for chunk, part in enumerate((slice(0, 50), slice(50, 100))):
+                    took = 1e-4 * np.exp(2.0 * random.normal()) * steps[part]
+                    clock.go_on(float(took.sum()))
+                    rnd.cohort(list(range(100))[part], samples=rows[part].tolist()).submit(
+                        updates=torch.ones(50, 43), phases_s={"train": took}, steps=steps[part], chunk=chunk
+                    )
+
+    assert found(looped(tmp_path, loop), "FL201") == ()

@@ -74,8 +74,25 @@ def slowness(chart: Chart) -> Floats:
     found = np.full(len(table), np.nan)
     if not seen.any():
         return found
-    found[seen] = np.log(times.compute[seen] / expected(times.compute[seen], _work(chart, seen)))
+    took = (times.compute / _paces(chart))[seen]
+    found[seen] = np.log(took / expected(took, _work(chart, seen)))
     return np.where(table.attributed, found - _batch_medians(chart, found), found)
+
+
+def _paces(chart: Chart) -> Floats:
+    """How many times as long as usual a step took in the batch of each participation; 1 for who was in none. A batch
+    that was interrupted took longer for all in it, and would hide what steps and rows take."""
+    table, times = chart.participations, chart.shared(spent)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        a_step = times.compute / table.steps
+    a_step[~(np.isfinite(a_step) & (a_step > 0))] = np.nan
+    paces = np.full(len(table), np.nan)
+    for some in _batches(chart):
+        known = a_step[some][np.isfinite(a_step[some])]
+        if len(known) >= LEAST_COHORT:
+            paces[some] = np.median(known)
+    usual = median(paces)
+    return np.where(np.isfinite(paces), paces / usual, 1.0) if usual > 0 else np.ones(len(table))
 
 
 def expected(took: Floats, work: Floats) -> Floats:
