@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import threading
 import time
@@ -31,8 +32,8 @@ def started(**values: Any) -> Run:
 
 
 def touched(size_mb: int) -> torch.Tensor:
-    """So much memory, all of it resident."""
-    return torch.empty(size_mb * MB // 4, dtype=torch.float32).fill_(1.0)
+    """So much memory, all of it resident and new: the heap of a process that has done much may have it already."""
+    return torch.frombuffer(mmap.mmap(-1, size_mb * MB), dtype=torch.float32).fill_(1.0)
 
 
 def phases(name: str = "last") -> dict[tuple[str | None, str], dict[str, Any]]:
