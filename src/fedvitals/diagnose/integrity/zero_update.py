@@ -2,7 +2,8 @@
 
 Sees: an update that is exactly nothing, or smaller than the rounding of float32 beside the cohort's, while the others
 move. A cohort of which more than half stands still is not judged: then it is the training, not a client; nor is a
-client whose loss is next to nothing: of rows that are all learnt the gradient is nothing.
+client whose loss is next to nothing: of rows that are all learnt the gradient is nothing; nor anybody on a model that
+was thrown far behind its beginning, whose units may be dead.
 
 Matters: a free rider takes the model and gives nothing; with sample weights it also slows everybody down by its share.
 
@@ -24,6 +25,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
+from fedvitals.diagnose.learning.cohorts import spoilt
 from fedvitals.diagnose.learnt import all_learnt
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.writing import see_client, times, write
@@ -71,7 +73,7 @@ def _still(chart: Chart) -> tuple[Bools, np.ndarray]:
         nothing = norms[rows] <= NOTHING * usual[rows]
         if usual[rows[0]] > 0 and nothing.mean() <= MOST:
             still[rows] = nothing
-    return still & ~chart.shared(all_learnt), usual
+    return still & ~chart.shared(all_learnt) & ~chart.shared(spoilt), usual
 
 
 RULE = WrittenRule(

@@ -12,6 +12,8 @@ SICK = 1.5  # the cohort's median loss, as a multiple of its least so far, from 
 UNWELL = 1.15  # and the same after an update that outweighed all others was averaged in
 WILD = 5.0  # such an update: as a multiple of the cohort's median norm
 LEAPT = 1.5  # times the first step's loss: then the second says more of the step than of the model
+SPOILT = 10.0  # times the loss that the run began with: on such a model trainings overflow
+BETTER = 0.97  # times the cohort's median loss: a model that is no better than that has learnt nothing since
 SMALLEST = 4  # clients in a cohort, below which its median says little about the others
 
 
@@ -88,6 +90,20 @@ def well(chart: Chart) -> Bools:
     return good
 
 
+def spoilt(chart: Chart) -> Bools:
+    """Participations in rounds whose model is thrown far behind its beginning, until it is as good again as it had been
+    before: what breaks there, or stands still, had no chance."""
+    losses, found = round_medians(chart, received_losses(chart)), np.zeros(len(chart.participations), dtype=bool)
+    first, least, bad = np.nan, np.inf, False
+    for _, rows in chart.cohorts:
+        middle = float(losses[rows[0]]) if len(rows) else np.nan
+        first = middle if np.isnan(first) else first
+        bad = bool(middle > SPOILT * first) or (bad and not middle <= least)
+        found[rows] = bad
+        least = least if bad else float(np.fmin(least, middle))
+    return found
+
+
 def _has_wild(norms: Floats) -> bool:
     known = norms[~np.isnan(norms)]
     if known.size < SMALLEST:
@@ -131,11 +147,13 @@ def in_order(chart: Chart, values: Floats) -> Floats:
 
 def lasting(chart: Chart, marked: Bools, known: Bools) -> Bools:
     """Without clients that are marked in less than half of what is known of them since they first were: a learning rate
-    stays what it is, and luck does not."""
-    kept = marked.copy()
+    stays what it is, and luck does not. A model that has learnt nothing since says nothing of them: they may be who
+    spoilt it, and everybody's gradients of a spoilt model are alike."""
+    kept, losses = marked.copy(), round_medians(chart, received_losses(chart))
     for client in np.unique(chart.participations.client[marked]):
         rows = chart.histories[client]
         since = rows[int(np.argmax(marked[rows])) :]
-        if 2 * marked[since].sum() < (known | marked)[since].sum():
+        stuck = losses[since] > BETTER * losses[since[0]]
+        if 2 * marked[since].sum() < ((known[since] & ~stuck) | marked[since]).sum():
             kept[rows] = False
     return kept

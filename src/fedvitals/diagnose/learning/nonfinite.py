@@ -8,7 +8,8 @@ Matters: one NaN in one update makes the averaged model NaN, and from the next r
 evaluation with it. Nothing after that means anything.
 
 Evidence: the first round, the client, the step or its bracket, the layers, how many values, and whether the global
-model was lost by it. Clients that only received a model that was broken already are counted, not accused.
+model was lost by it. Clients that only received a model that was broken already, or thrown so far off that trainings
+overflow (ten times the loss that the run began with), are counted, not accused.
 
 False alarms: none; the values were there. When half of a cohort or more breaks in the same round on a finite model,
 nobody is accused: what they share (learning rate, loss, precision) is at fault.
@@ -28,6 +29,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
+from fedvitals.diagnose.learning.cohorts import spoilt
 from fedvitals.diagnose.learning.curves import evaluated
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.words import listed, ranges
@@ -83,17 +85,17 @@ def _is_broken_model(stats: np.ndarray, nonfinite: np.ndarray | None) -> bool:
 
 
 def _received_broken(chart: Chart, bad: Bools, versions: dict[int, int]) -> Bools:
-    """Who got a model that was broken already. Where no model was recorded: whoever is in a later round than the first
-    bad update that was used, if most of that round is bad."""
-    table = chart.participations
+    """Who got a model that was broken already, or so far off that trainings overflow. Where no model was recorded:
+    whoever is in a later round than the first bad update that was used, if most of that round is bad."""
+    table, lost = chart.participations, chart.shared(spoilt)
     if chart.models:
-        return np.isin(table.base_version, list(versions))
-    spoilt = np.zeros(len(table), dtype=bool)
+        return np.asarray(lost | np.isin(table.base_version, list(versions)))
+    lost = lost.copy()
     seen = False
     for _, rows in chart.cohorts:
-        spoilt[rows] = seen and bad[rows].mean() > 0.5
+        lost[rows] |= seen and bad[rows].mean() > 0.5
         seen = seen or bool((bad[rows] & (table.outcome[rows] == "used")).any())
-    return spoilt
+    return lost
 
 
 def _rounds_of_everybody(chart: Chart, own: Bools) -> list[int]:
