@@ -64,4 +64,24 @@ def test_a_quiet_change_of_direction_shows_in_the_last_five_together() -> None:
 
 def _directions(random: np.random.Generator, taste: np.ndarray) -> Directions:
     noisy = unit(taste + 0.05 * random.normal(size=taste.shape))
-    return Directions(noisy.astype(np.float32), noisy, np.repeat(noisy, 2, axis=1))
+    return Directions(noisy.astype(np.float32), noisy, np.repeat(noisy, 2, axis=1), noisy)
+
+
+def test_who_begins_to_push_other_units_shows_however_unevenly_it_pushes() -> None:
+    """The last three and the last five together, beside all before, in what is usual in the cohort: whoever was always
+    so has a steady push, and no shift."""
+    random = np.random.default_rng(3)
+    memory, kept = Memory(6, _directions(random, np.zeros((6, 10)))), []
+    always, late = np.eye(10)[2], np.eye(10)[7]
+    for number in range(16):
+        far = random.normal(scale=0.3, size=(6, 10)) * (100.0 if number == 4 else 1.0)  # a round in which all push far
+        far[3] += 2 * always * (100.0 if number == 4 else 1.0)
+        far[1] += 2 * late * (number >= 16 - LATELY)
+        now = _directions(random, far)._replace(pushes=far)
+        kept.append(memory.own(CLIENTS, now, NOWHERE))
+        memory.remember(CLIENTS, now, np.zeros((6, len(NAMES))), np.zeros((6, len(NAMES))))
+    steady, shift, soon = (kept[-1][:, OWN.index(name)] for name in ("steady_push", "push_shift", "push_shift_soon"))
+    assert set(np.argsort(-steady)[:2].tolist()) == {1, 3}
+    assert shift.argmax() == soon.argmax() == 1
+    assert shift[1] > np.delete(shift, 1).max() + 0.5
+    assert np.isnan(kept[0][:, OWN.index("push_shift_soon")]).all()

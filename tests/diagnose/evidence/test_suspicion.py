@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedvitals.diagnose.evidence.course import scores
-from fedvitals.diagnose.evidence.suspicion import CLOCKS, shipped, watched
+from fedvitals.diagnose.evidence.course import CONTEXT, scores
+from fedvitals.diagnose.evidence.forest import Thresholds
+from fedvitals.diagnose.evidence.suspicion import (
+    ACCUSE,
+    BESIDE_ACCUSED,
+    BESIDE_SUSPECT,
+    CLOCKS,
+    SUSPECT,
+    heights,
+    limits,
+    shipped,
+    watched,
+)
 
 
 def test_the_clocks() -> None:
@@ -20,17 +31,46 @@ def test_the_clocks() -> None:
     assert clocks[client == 1][:, 1].tolist() == [-np.inf, 7]
 
 
+def test_means_wait_until_they_have_seen_enough() -> None:
+    """Of the last three and the last five."""
+    given = np.array([9.0, 0.0, 3.0, 3.0, 0.0, 6.0])[:, None]
+    means = watched(given, np.zeros(6, int), np.arange(6))[:, 0, 2:4]
+    assert means[:, 0].tolist() == [-np.inf, -np.inf, 4, 2, 2, 3]
+    assert means[3:, 1].tolist() == [-np.inf, 3, 2.4]
+
+
 def test_a_rise_is_held_against_all_that_came_before() -> None:
-    """The last five, and the last eight, over the mean of at least three before: who was always so has no rise."""
+    """The last five over the mean of at least three before: who was always so has no rise."""
     given = np.array([0.0, 0.0, 3.0, *[4.0] * 8])
     both = np.concatenate([given, np.full(11, 9.0)])[:, None]
-    clocks = watched(both, np.repeat([0, 1], 11), np.tile(np.arange(11), 2))[:, 0, 2:]
-    rises = clocks[:11]
-    assert np.isneginf(rises[:7, 0]).all()
-    assert np.isneginf(rises[:10, 1]).all()
-    np.testing.assert_allclose(rises[7:10, 0], [4 - 1, 4 - 7 / 4, 4 - 11 / 5])
-    np.testing.assert_allclose(rises[10, 1], 4 - 1)
-    np.testing.assert_allclose(clocks[11:][np.isfinite(clocks[11:])], 0, atol=1e-12)
+    rises = watched(both, np.repeat([0, 1], 11), np.tile(np.arange(11), 2))[:, 0, -1]
+    assert np.isneginf(rises[:7]).all()
+    np.testing.assert_allclose(rises[7:10], [4 - 1, 4 - 7 / 4, 4 - 11 / 5])
+    np.testing.assert_allclose(rises[11:][np.isfinite(rises[11:])], 0, atol=1e-12)
+
+
+def test_heights_are_of_the_thresholds_of_a_pair_and_of_the_run() -> None:
+    """0 for a suspect and 1 for an accused; a context that makes sound runs stand higher is taken off; who does not
+    watch never rings."""
+    accuse, suspect = np.array([[4.0, np.inf]]), np.array([[2.0, np.inf]])
+    easing = np.zeros(len(CONTEXT))
+    easing[CONTEXT.index("cohort")] = 0.5
+    thresholds = Thresholds(accuse, suspect, easing, np.array([1.0, 3.0]))
+    clocks = np.array([[[4.0, 99.0]], [[8.0, 99.0]], [[8.0, 99.0]], [[-np.inf, 99.0]]])
+    contexts = np.zeros((4, len(CONTEXT)))
+    contexts[2, CONTEXT.index("cohort")] = 2.0
+    contexts[:, CONTEXT.index("sickness")] = np.nan
+    found = heights(clocks, contexts, thresholds)
+    assert found[:, 0, 0].tolist() == [0.0, 1.0, 0.5, -np.inf]
+    assert np.isneginf(found[:, 0, 1]).all()
+
+
+def test_it_takes_less_to_be_named_beside_somebody_who_is() -> None:
+    """Whether anybody is bad is asked once a run: after that, near is enough. A run in which nobody is names nobody."""
+    assert limits(-0.1) == (ACCUSE, SUSPECT)
+    assert limits(0.5) == (ACCUSE, BESIDE_SUSPECT)
+    assert limits(1.0) == (BESIDE_ACCUSED, BESIDE_SUSPECT)
+    assert BESIDE_SUSPECT < BESIDE_ACCUSED < SUSPECT < ACCUSE
 
 
 def test_scores_are_those_of_the_median() -> None:
@@ -45,9 +85,11 @@ def test_scores_are_those_of_the_median() -> None:
 
 def test_the_shipped_scorer_has_a_threshold_a_pair_that_is_watched() -> None:
     """An alarm and a clock each; every alarm is watched by some clock, and whoever is accused would be suspected."""
-    scorers = shipped()
-    assert scorers.accuse.shape == scorers.suspect.shape == (len(scorers.alarms), len(CLOCKS))
-    assert np.isfinite(scorers.accuse).any(axis=1).all()
-    pairs = np.isfinite(scorers.accuse)
-    assert (pairs == np.isfinite(scorers.suspect)).all()
-    assert (scorers.accuse[pairs] > scorers.suspect[pairs]).all()
+    scorers, limits = shipped(), shipped().thresholds
+    assert limits.accuse.shape == limits.suspect.shape == (len(scorers.alarms), len(CLOCKS))
+    assert np.isfinite(limits.accuse).any(axis=1).all()
+    pairs = np.isfinite(limits.accuse)
+    assert (pairs == np.isfinite(limits.suspect)).all()
+    assert (limits.accuse[pairs] > limits.suspect[pairs]).all()
+    assert limits.levels[0] < limits.levels[1]
+    assert limits.easing.shape == (len(CONTEXT),)

@@ -3,6 +3,10 @@
 What counts is the largest score over all clients and rounds of a run: so the many comparisons are inside. Its upper
 tail is taken as exponential beyond the 85% quantile (Pickands 1975; the shape 0 of the generalised Pareto family),
 which gives thresholds for rates below one in the number of runs.
+
+First every alarm and clock has thresholds of its own, so that their heights can be compared. How high the highest of a
+run stands without a fault depends on the run: on how many clients there are and how unlike each other. That is taken
+off, and the two levels that all runs share are set on what is left.
 """
 
 from __future__ import annotations
@@ -12,36 +16,28 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedvitals.diagnose.evidence.course import CONTEXT
+from fedvitals.diagnose.evidence.suspicion import on_one_scale
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 TAIL = 0.15  # of the runs, from which the tail is fitted
-HALVINGS = 30  # of the interval in which the rate of a single clock is looked for
+EASED_BY = ("cohort", "agreement", "classes", "repeats", "spread", "usual_rows")  # none of which a few bad clients move
+HIGH = 0.9  # the share of sound runs that stand below what is taken off
+SIMPLER = 0.002  # weight of the penalty on it
 
 
-def thresholds(maxima: Floats, watched: Bools, rate: float) -> Floats:
-    """[alarms, clocks] from [runs, alarms, clocks]: all together they raise an alarm in at most this share of the runs.
-
-    Each pair that is `watched` gets the same rate of its own, the highest that keeps to it: alarms come together, so
-    that is more than the rate divided by their number. The others never ring.
-    """
-    low, high = rate / watched.sum() / 10, rate
-    for _ in range(HALVINGS):
-        middle = (low * high) ** 0.5
-        if alarmed(maxima, _limits(maxima, watched, middle)) > rate:
-            high = middle
-        else:
-            low = middle
-    return _limits(maxima, watched, low)
-
-
-def _limits(maxima: Floats, watched: Bools, each: float) -> Floats:
+def pair_thresholds(maxima: Floats, watched: Bools, rate: float) -> Floats:
+    """[alarms, clocks] from [runs, alarms, clocks]: each pair that is `watched` rings in this share of the runs, the
+    others never."""
     found = np.full(watched.shape, np.inf)
     for alarm, clock in np.argwhere(watched):
-        found[alarm, clock] = _exceeded_by(maxima[:, alarm, clock], each)
+        found[alarm, clock] = exceeded_by(maxima[:, alarm, clock], rate)
     return found
 
 
-def _exceeded_by(values: Floats, rate: float) -> float:
+def exceeded_by(values: Floats, rate: float) -> float:
+    """What this share of the runs is above."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return float("inf")
@@ -51,9 +47,23 @@ def _exceeded_by(values: Floats, rate: float) -> float:
     return start + scale * float(np.log(TAIL / rate))
 
 
-def alarmed(maxima: Floats, limits: Floats) -> float:
-    """The share of runs whose largest score is at or beyond any threshold."""
-    return float((maxima >= limits).any(axis=(1, 2)).mean())
+def easing(contexts: Floats, highest: Floats) -> Floats:
+    """[contexts]: by how much the highest of a sound run rises with each, from [runs, contexts] and what is highest in
+    each run (Koenker and Bassett 1978: regression of a quantile)."""
+    from sklearn.linear_model import QuantileRegressor
+
+    places = [CONTEXT.index(name) for name in EASED_BY]
+    given = contexts[:, places]
+    width = np.maximum(given.std(axis=0), 1e-9)
+    fitted = QuantileRegressor(quantile=HIGH, alpha=SIMPLER, solver="highs").fit(given / width, highest)
+    found = np.zeros(len(CONTEXT))
+    found[places] = fitted.coef_ / width
+    return found
+
+
+def highest(clocks: Sequence[Floats], accuse: Floats, suspect: Floats) -> Floats:
+    """[runs]: how high the highest of each stands."""
+    return np.array([on_one_scale(one, accuse, suspect).max() for one in clocks])
 
 
 def largest(clocks: Sequence[Floats]) -> Floats:

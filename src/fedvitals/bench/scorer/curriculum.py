@@ -1,7 +1,7 @@
 """What the scorer learns from: small trainings of many kinds, each a fixed function of its (even) number.
 
 Digits, synthetic rows, MNIST by writer and Shakespeare by role, and then many worlds (`wide`); no data set or odd
-number that the fault bench keeps for its final table is ever drawn. The fourth mix takes its rows as the bench does,
+number that the fault bench keeps for its final table is ever drawn. The third mix takes its rows as the bench does,
 small pictures and short texts, which train quickly: most of its lessons are of quiet faults, where pictures and texts
 differ most from the rest.
 """
@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from fedvitals.bench.scorer import wide
-from fedvitals.bench.scorer.mixes import FIRST, FOURTH, SECOND, THIRD, Lesson, with_fault
+from fedvitals.bench.scorer.mixes import FIRST, SECOND, THIRD, Lesson, with_fault
 
 FAMILIES = ("digits", "digits_cnn", "synthetic", "mnist_mlp", "mnist_cnn", "shakespeare")
 OWNERLESS = ("digits", "digits_cnn", "synthetic")  # no clients of their own
 SECOND_MIX = 100_000  # numbers from here on are drawn from the second mix
-THIRD_MIX = 200_000  # from here on from the third
-FOURTH_MIX = 300_000  # from here on from the fourth
+THIRD_MIX = 300_000  # from here on from the third
 WIDE_MIX = 400_000  # and from here on of many worlds
 NATURAL_CLIENTS = 110  # of a subset of a data set with clients of its own
 FLAT_ROWS = {10: 1200, 14: 1200, 20: 2400, 30: 3000, 50: 5000, 100: 8000}  # of MNIST, by the number of clients
-MIXES = {FOURTH_MIX: FOURTH, THIRD_MIX: THIRD, SECOND_MIX: SECOND, 0: FIRST}  # by the least of their numbers
+MIXES = {THIRD_MIX: THIRD, SECOND_MIX: SECOND, 0: FIRST}  # by the least of their numbers
 
 
 def lesson(number: int, data: Path, subsets: Path) -> Lesson:
@@ -34,7 +33,7 @@ def lesson(number: int, data: Path, subsets: Path) -> Lesson:
         raise ValueError(f"{number} is odd: odd numbers are kept for the final measurement")
     if number >= WIDE_MIX:
         return wide.lesson(number)
-    small_rows = number >= FOURTH_MIX
+    small_rows = number >= THIRD_MIX
     mix = next(one for least, one in MIXES.items() if number >= least)
     draw = random.Random(number)  # noqa: S311  (no secret: the same number must give the same lesson)
     family = draw.choices(FAMILIES, mix.families)[0]

@@ -20,12 +20,12 @@ ALARM_ITERATIONS = 180
 NAME_ITERATIONS = 120
 LOUD_SHARE = 0.05  # of a run's honest rows, the loudest: those that a scorer must learn to bear
 OTHER_SHARE = 0.4  # and some of the rest
-HONEST_ROWS = 160_000  # drawn of all of them
-GUILTY_ROWS = 10_000  # of each kind
+HONEST_ROWS = 300_000  # drawn of all of them
+GUILTY_ROWS = 20_000  # of each kind
 NAMED_USUAL = 4.0  # names are for what is usual: wild worlds blur what tells one kind from another
 NAMED_ROWS = 8_000  # the same for names, of which there are many more to fit
 CLEAN_WEIGHT = 2.0  # of a run without a fault beside the honest ones of a run with one
-SCORE_COLUMNS = 5 * len(NAMES)  # the ways that are scores come first
+SCORE_COLUMNS = 4 * len(NAMES)  # the ways that are scores come first
 MOST_FEATURES = 160  # of a scorer: the rest tells it nothing, and costs as much to fit
 SCREENED_ROWS = 3_000  # by which features are chosen
 
@@ -117,14 +117,14 @@ def _honest(lessons: Sequence[Learnt]) -> Single:
     return _drawn(parts, [CLEAN_WEIGHT if one.clean else 1.0 for one in judged], HONEST_ROWS)
 
 
-def _drawn(parts: Sequence[Single], weights: Sequence[float], count: int) -> Single:
+def _drawn(parts: Sequence[NDArray[np.float16]], weights: Sequence[float], count: int) -> Single:
     """So many rows, drawn so that a run of many rows does not drown the others. Drawing stands in for weights: with
     weights scikit-learn takes nine tenths of its time for the borders of its bins."""
     chances = np.concatenate(
         [np.full(len(part), weight * max(len(part), 1) ** -0.5) for part, weight in zip(parts, weights, strict=True)]
     )
     chosen = np.random.default_rng(1).choice(len(chances), count, p=chances / chances.sum())
-    found: Single = np.concatenate(parts)[chosen]
+    found: Single = np.concatenate(parts)[chosen].astype(np.float32)
     return found
 
 

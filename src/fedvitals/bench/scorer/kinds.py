@@ -52,7 +52,7 @@ ALARMS: Mapping[str, frozenset[str]] = {
     "taught": frozenset({"label-flip", "label-noise", "backdoor", "swapped-features"}),
 }
 WATCHED: Mapping[str, frozenset[str]] = {
-    "any": frozenset({"now", "two", "rise8"}),
-    "sent": frozenset({"two", "rise8"}),
-    "taught": frozenset({"two", "rise8"}),
+    "any": frozenset({"now", "two", "mean3", "rise5"}),
+    "sent": frozenset({"two", "mean3"}),
+    "taught": frozenset({"mean5", "rise5"}),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from fedvitals.bench.charted import charted
 from fedvitals.bench.scorer.kinds import SCORED
 from fedvitals.bench.scorer.mixes import Lesson
+from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.course import FEATURES, course
 from fedvitals.errors import FedvitalsError
 from fedvitals.settings import Settings
@@ -31,7 +33,7 @@ class Learnt:
     number: int
     family: str  # of the rows
     kind: str
-    features: NDArray[np.float32]
+    features: NDArray[np.float16]  # of millions of rows: scores and logarithms need no more
     client: NDArray[np.int32]
     attempt: NDArray[np.int32]
     guilty: NDArray[np.bool_]
@@ -68,14 +70,21 @@ def _trained(lesson: Lesson) -> Learnt | None:
     if stopped:
         log.info("lesson %d could not be trained: %s", lesson.number, stopped)
         return None
+    return noted(lesson, chart, training.injector.culprits())
+
+
+def noted(lesson: Lesson, chart: Chart, culprits: Iterable[str]) -> Learnt:
+    """What the chart of a lesson's training shows."""
     seen, table = course(chart), chart.participations
     rows = seen.measured
-    struck = np.isin(np.array(chart.clients)[table.client[rows]], list(training.injector.culprits()))
+    struck = np.isin(np.array(chart.clients)[table.client[rows]], list(culprits))
+    with np.errstate(over="ignore"):
+        features = seen.features[rows].astype(np.float16)
     return Learnt(
         lesson.number,
         lesson.family,
         lesson.kind,
-        seen.features[rows].astype(np.float32),
+        features,
         table.client[rows].astype(np.int32),
         table.attempt[rows].astype(np.int32),
         struck & (table.round[rows] >= lesson.from_round),
@@ -84,7 +93,7 @@ def _trained(lesson: Lesson) -> Learnt | None:
 
 def _write(path: Path, one: Learnt) -> None:
     about = json.dumps({"kind": one.kind, "features": FEATURES})
-    np.savez_compressed(
+    np.savez(  # packing it would take longer than the training did
         path, about=np.array(about), features=one.features, client=one.client, attempt=one.attempt, guilty=one.guilty
     )
 

@@ -45,13 +45,7 @@ SECOND = Mix(  # more faults, more of them from the first round on
     0.12,
     (0, 0, 5),
 )
-THIRD = Mix(  # pictures and texts, most of them with clients of their own: slow to train, and unlike the rest
-    (0, 2, 0, 0, 4, 2),
-    (2, 2, 2.5, 2.5, 3, 3.5, 3.5, 1.5, 1.5, 1.5, 1, 0.7, 0.5, 0.5, 0.5, 0.3, 0.3),
-    0.4,
-    (0, 5, 5),
-)
-FOURTH = Mix(  # the same, of few and small rows, and most of the quiet faults
+THIRD = Mix(  # pictures and texts of few and small rows, and most of the quiet faults
     (0, 1.5, 0, 0, 4, 3),
     (1.5, 0.5, 0.5, 1.5, 4, 4, 4, 0.3, 2, 0.5, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1),
     0.3,

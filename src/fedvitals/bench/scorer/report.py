@@ -10,16 +10,19 @@ from numpy.typing import NDArray
 
 from fedvitals.bench.scorer.kinds import EXACT
 from fedvitals.bench.scorer.lessons import Learnt
+from fedvitals.diagnose.evidence.suspicion import limits
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
-def told(lessons: Sequence[Learnt], clocks: Sequence[Floats], accuse: Floats, suspect: Floats) -> str:
-    """A line a kind of fault: how many guilty clients were accused or suspected, and how many honest ones."""
+def told(lessons: Sequence[Learnt], heights: Sequence[Floats]) -> str:
+    """A line a kind of fault: how many guilty clients were accused or suspected, and how many honest ones. `heights`
+    are of each lesson [rows]."""
     counts: dict[str, Floats] = defaultdict(lambda: np.zeros(6))
-    for one, seen in zip(lessons, clocks, strict=True):
+    for one, seen in zip(lessons, heights, strict=True):
         if one.kind not in EXACT:
-            counts[one.kind] += _counted(one, seen, accuse, suspect)
+            counts[one.kind] += _counted(one, seen)
     lines = [f"{'kind':20} runs  clients accused suspect  honest accused suspect"]
     for kind, (runs, guilty, accused, suspected, wrong, wondered) in sorted(counts.items()):
         share = (accused / guilty, suspected / guilty) if guilty else (0.0, 0.0)
@@ -29,18 +32,17 @@ def told(lessons: Sequence[Learnt], clocks: Sequence[Floats], accuse: Floats, su
     return "\n".join(lines)
 
 
-def _counted(one: Learnt, seen: Floats, accuse: Floats, suspect: Floats) -> Floats:
-    accused = (seen >= accuse).any(axis=(1, 2))
-    suspected = (seen >= suspect).any(axis=(1, 2)) | accused
+def _counted(one: Learnt, heights: Floats) -> Floats:
+    accuse, suspect = limits(float(heights.max()))
+    accused, suspected = (np.unique(one.client[heights >= level]) for level in (accuse, min(accuse, suspect)))
     guilty = np.unique(one.client[one.guilty])
-    honest = np.setdiff1d(one.client, guilty)
     return np.array(
         [
             1.0,
             len(guilty),
-            len(np.intersect1d(guilty, one.client[accused & one.guilty])),
-            len(np.intersect1d(guilty, one.client[suspected & one.guilty])),
-            len(np.intersect1d(honest, one.client[accused])),
-            len(np.intersect1d(honest, one.client[suspected])),
+            len(np.intersect1d(guilty, accused)),
+            len(np.intersect1d(guilty, suspected)),
+            len(np.setdiff1d(accused, guilty)),
+            len(np.setdiff1d(suspected, guilty)),
         ]
     )

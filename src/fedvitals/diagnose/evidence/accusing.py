@@ -45,6 +45,10 @@ IN_WORDS = {
     "gradient_first": ("share of the first matrix in its first gradient", True),
     "rate": ("norm for its steps and first gradient", True),
     "late_loss": ("loss of the second half of its steps", True),
+    "push": ("how far it pushes the output units", True),
+    "push_up": ("how far it pushes one of them up", True),
+    "push_down": ("how far it pushes one of them down", True),
+    "bias_push": ("how far it moves the last bias", True),
     "cosine": ("cosine to the others", False),
     "cosine_first": ("cosine to the others in the first matrix", False),
     "cosine_last": ("cosine to the others in the last matrix", False),
@@ -71,6 +75,9 @@ IN_WORDS = {
     "late_pulled": ("most that a unit is pushed less than before", False),
     "late_rows": ("likeness of the output units' rows in its last five to all before", False),
     "late_rows_news": ("how steadily these rows differ in new ways", False),
+    "steady_push": ("how far its last five together push output units unlike the others", True),
+    "push_shift": ("how far that is from what it did before", True),
+    "push_shift_soon": ("how far its last three push output units from where it did before", True),
 }  # in words, and whether the measure is a logarithm
 
 

@@ -1,9 +1,10 @@
 """Measures -> their course: each against the cohort of its round and against the client's own past.
 
 One pass over the rounds with a little memory a client. Each measure is seen in several ways: as a robust score in the
-cohort now, over the last participations and over all; as a change from the client's own past, now and over the last
-ones, again as scores in the cohort (what everybody does in a round is no news); and, because a cohort of five has no
-spread to speak of, the plain distances from the cohort's median of the value and of its change.
+cohort now, over the last participations and over all; these two again as scores in the cohort, because where
+everybody keeps to ways of his own a lasting difference is no news; as a change of the last ones from the client's own
+past, in the same manner; and, because a cohort of five has no spread to speak of, the plain distance from the
+cohort's median.
 """
 
 from __future__ import annotations
@@ -17,12 +18,9 @@ from fedvitals.diagnose.chart import NORM, Chart, Singles, Updates
 from fedvitals.diagnose.evidence.measures import (
     NAMES,
     SINGLE,
-    TINY,
     Directions,
     cohort_measures,
     parts,
-    pushed_rows,
-    pushed_units,
     rows_of,
     singles,
     trained,
@@ -31,11 +29,12 @@ from fedvitals.diagnose.evidence.measures import (
 )
 from fedvitals.diagnose.evidence.memory import FLOOR, Memory
 from fedvitals.diagnose.evidence.sizes import Sizes, Widened
+from fedvitals.diagnose.evidence.units import TINY, pushed_rows, pushed_units, pushes
 from fedvitals.diagnose.robust import TO_SIGMA
 from fedvitals.store.table import Floats, Ints
 
-WAYS = ("now", "lately", "ever", "change", "change_lately", "away", "moved", "split")
-COHORTS = ("cohort", "agreement", "sickness", "wild", "learnt", "classes", "weights", "repeats", "usual_rows")
+WAYS = ("now", "lately", "ever", "change_lately", "away", "split", "lasting", "always")
+COHORTS = ("cohort", "agreement", "sickness", "wild", "learnt", "classes", "weights", "repeats", "spread", "usual_rows")
 CLIENTS = ("past", "rows", "steps")
 CONTEXT = (*COHORTS, *CLIENTS)  # what the others do, and how much a client has: the less, the more is chance
 FEATURES = (
@@ -72,7 +71,8 @@ def course(chart: Chart) -> Course:
         return Course(out, np.empty((len(out), len(NAMES))), np.empty(0, np.int64))
     plain = np.full((len(out), len(NAMES)), np.nan)
     where, alone = parts(updates), singles(chart, updates)
-    every = Directions(trained_sketches(updates, updates.sketches), pushed_units(updates), pushed_rows(updates))
+    sketches = trained_sketches(updates, updates.sketches)
+    every = Directions(sketches, pushed_units(updates), pushed_rows(updates), pushes(updates))
     memory = Memory(len(chart.clients), every)
     mood, sizes = _Mood(), Sizes(len(NAMES))
     table = chart.participations
@@ -96,9 +96,10 @@ def course(chart: Chart) -> Course:
 
 
 def _directions(every: Directions, rows: Ints) -> Directions:
-    """Those of one round, as unit rows."""
-    units, whole = (None if one is None else unit(np.nan_to_num(one[rows])) for one in every[1:])
-    return Directions(unit(every.sketches[rows]), units, whole)
+    """Those of one round, as unit rows; pushes as they are."""
+    units, whole = (None if one is None else unit(np.nan_to_num(one[rows])) for one in every[1:3])
+    far = None if every.pushes is None else np.nan_to_num(every.pushes[rows])
+    return Directions(unit(every.sketches[rows]), units, whole, far)
 
 
 def _log_shares(updates: Updates, rows: Ints) -> Floats:
@@ -115,13 +116,13 @@ def _seen(raw: Floats, memory: Memory, clients: Ints, widened: Widened) -> tuple
     past, times = memory.sums[clients], memory.seen[clients]
     with np.errstate(invalid="ignore", divide="ignore"):
         ever = (memory.score_sums[clients] + np.nan_to_num(now)) / (times + ~np.isnan(now))
-        change, moved = _scored(raw - past / times, widened)
         last = np.concatenate([memory.raw[clients], raw[:, None]], axis=1)
         earlier = (past - np.nansum(last[:, :-1], axis=1)) / (times - (~np.isnan(last[:, :-1])).sum(axis=1))
         change_lately, _ = _scored(_mean(last) - earlier, widened)
         split = memory.levels.split(clients, memory.count[clients], away)
         split = np.clip(split / np.maximum(TO_SIGMA * _medians(np.abs(split))[0], 1.0), -MOST, MOST)
-    return now, lately, ever, change, change_lately, away, moved, split
+        lasting, always = scores(lately), scores(ever)
+    return now, lately, ever, change_lately, away, split, lasting, always
 
 
 def _mean(values: Floats) -> Floats:
@@ -164,6 +165,12 @@ def _middle(values: Floats) -> float:
     return float(np.median(there)) if len(there) else float("nan")
 
 
+def _spread(values: Floats) -> float:
+    """How far apart the middle half of them is, as a logarithm: whatever a few of them do."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    return float(np.log(high - low + FLOOR))
+
+
 class _Mood:
     """How the whole cohort does: the sickness of the model is not the fault of whoever trains on it."""
 
@@ -180,6 +187,7 @@ class _Mood:
         self._first = loss if np.isnan(self._first) else self._first
         sickness = np.log(max(loss, 1e-6) / max(self._best, 1e-6)) if np.isfinite(loss) else np.nan
         learnt = np.log(max(self._first, 1e-6) / max(loss, 1e-6)) if np.isfinite(loss) else np.nan
+        norm = raw[:, SINGLE.index("norm")]
         found = np.array(
             [
                 np.log(len(rows)),
@@ -190,9 +198,9 @@ class _Mood:
                 np.log(max(updates.layout.units, 1)),
                 np.log(max(sum(layer.size for layer in updates.layout.layers), 1)),
                 _middle(raw[:, NAMES.index("own_previous")]),
+                _spread(norm),
             ]
         )
-        norm = raw[:, SINGLE.index("norm")]
         wild = max(float(np.nanmax(norm) - np.nanmedian(norm)), 0.0)
         missing = 1.0 - len(rows) / max(int(updates.present[cohort].sum()), 1)
         self._wild = max(0.5 * self._wild, wild, 10.0 * missing)  # fades as the model recovers

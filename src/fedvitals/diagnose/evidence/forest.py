@@ -106,14 +106,23 @@ class _Walk:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Thresholds:
+    """Taken from runs without a fault."""
+
+    accuse: Floats  # [alarms, clocks]: each by itself
+    suspect: Floats
+    easing: Floats  # [contexts]: by how much the highest of a sound run rises with each
+    levels: Floats  # [2]: where, with that taken off, suspects of a run begin, and the accused
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Scorers:
     """Alarms say that something is wrong, with thresholds from runs without a fault; kinds say what it looks like."""
 
     alarms: tuple[str, ...]
     kinds: tuple[str, ...]
     features: tuple[str, ...]
-    accuse: Floats  # [alarms, clocks]
-    suspect: Floats
+    thresholds: Thresholds
     alarming: Trees  # a scorer an alarm
     naming: Trees  # a scorer a kind, each against the other kinds
 
@@ -130,8 +139,7 @@ def load(path: Path = SCORER) -> Scorers:
             tuple(about["alarms"]),
             tuple(about["kinds"]),
             tuple(about["features"]),
-            file["accuse"].astype(float),
-            file["suspect"].astype(float),
+            Thresholds(**{name: file[name].astype(float) for name in Thresholds.__dataclass_fields__}),
             alarming,
             naming,
         )
@@ -145,10 +153,10 @@ def save(path: Path, scorers: Scorers, about: Mapping[str, Any]) -> None:
         for part in ("alarming", "naming")
         for name in Trees.__dataclass_fields__
     }
+    limits = {name: getattr(scorers.thresholds, name).astype(np.float32) for name in Thresholds.__dataclass_fields__}
     np.savez_compressed(
         path,
         about=np.array(json.dumps({**about, **words})),
-        accuse=scorers.accuse.astype(np.float32),
-        suspect=scorers.suspect.astype(np.float32),
+        **limits,
         **arrays,
     )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedvitals.diagnose.chart import MAX, MEAN, MIN, NORM, STD, ZEROS, Chart, Updates
+from fedvitals.diagnose.evidence.units import TINY, Numbers, correlation, pushed_units, pushes
 from fedvitals.store.table import Floats, Ints
 
 SINGLE = (
@@ -41,6 +42,10 @@ SINGLE = (
     "gradient_first",  # log share of the first matrix in it
     "rate",  # log norm less log steps and log first gradient: about its learning rate
     "late_loss",  # log of the mean over the second half of its steps
+    "push",  # log of how far it pushed the output units, the sums of the last matrix's rows
+    "push_up",  # the unit that it pushed up most
+    "push_down",
+    "bias_push",  # log of how far it moved the last bias
 )
 COHORT = (
     "cosine",  # to the mean direction of the others
@@ -71,11 +76,12 @@ OWN = (
     "late_pulled",
     "late_rows",  # of the rows of the last matrix in its last five, to all before them
     "late_rows_news",
+    "steady_push",  # log of how far its last five together push the output units unlike the cohort
+    "push_shift",  # of how far that is from what it did before
+    "push_shift_soon",  # the same of its last three
 )
 NAMES = (*SINGLE, *COHORT, *OWN)
-TINY = 1e-12
 LEAST_LOSS = 0.03  # of what the first cohort began with
-Numbers = NDArray[np.floating]  # single precision where there are many
 Put = Callable[[str, Numbers], None]
 
 
@@ -85,6 +91,7 @@ class Directions(NamedTuple):
     sketches: Numbers
     units: Numbers | None  # the signed sums of its rows
     rows: Numbers | None  # sketches of its rows, one after the other
+    pushes: Numbers | None  # the sums of its rows as they are, not as a direction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,43 +246,31 @@ def _range(stats: Floats, layer: int) -> Floats:
     return found
 
 
-def pushed_units(updates: Updates) -> Floats | None:
-    """[participations, units]: the signed sums of the last matrix's rows, as a direction."""
-    if updates.unit_norms is None or updates.unit_sums is None or not updates.unit_norms.shape[1]:
-        return None
-    return updates.unit_norms.astype(np.float64) * updates.unit_sums.astype(np.float64)
-
-
-def pushed_rows(updates: Updates) -> Numbers | None:
-    """[participations, units * buckets]: sketches of the last matrix's rows, as one direction."""
-    if updates.unit_norms is None or updates.unit_sketches is None or not updates.unit_norms.shape[1]:
-        return None
-    found: Numbers = updates.unit_sketches * updates.unit_norms[:, :, None]
-    return found.reshape(len(found), -1)
-
-
 def _put_units(put: Put, updates: Updates, where: Parts) -> None:
     pushed = pushed_units(updates)
     if pushed is None or updates.unit_norms is None:
         return
+    _put_pushes(put, updates)
     squares = updates.unit_norms.astype(np.float64) ** 2
     put("units_focus", (squares**2).sum(axis=1) / np.maximum(squares.sum(axis=1), TINY) ** 2)
     if where.bias is None or updates.sketches is None:
         return
     bias = updates.sketches[:, where.places[where.bias]].astype(np.float64)
     if bias.shape[1] == pushed.shape[1]:
-        put("bias_rows", _correlation(bias, pushed))
+        put("bias_rows", correlation(bias, pushed))
+    put("bias_push", np.log(np.maximum(updates.stats[:, where.bias, NORM].astype(np.float64), TINY)))
     centred = bias - bias.mean(axis=1, keepdims=True)
     width = np.maximum(np.sqrt((centred**2).mean(axis=1)), TINY)
     put("bias_skew", (centred**3).mean(axis=1) / width**3)
 
 
-def _correlation(a: Floats, b: Floats) -> Floats:
-    a = a - a.mean(axis=1, keepdims=True)
-    b = b - b.mean(axis=1, keepdims=True)
-    lengths = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
-    found: Floats = (a * b).sum(axis=1) / np.maximum(lengths, TINY)
-    return found
+def _put_pushes(put: Put, updates: Updates) -> None:
+    pushed = pushes(updates)
+    if pushed is not None:
+        far = pushed.astype(np.float64)
+        put("push", np.log(np.maximum(np.sqrt((far**2).sum(axis=1)), TINY)))
+        put("push_up", np.log(np.maximum(far.max(axis=1), TINY)))
+        put("push_down", np.log(np.maximum(-far.min(axis=1), TINY)))
 
 
 def unit(vectors: Numbers) -> Numbers:
@@ -286,7 +281,7 @@ def unit(vectors: Numbers) -> Numbers:
 
 def cohort_measures(now: Directions, log_shares: Floats, where: Parts) -> Floats:
     """[cohort, COHORT] of the updates of one round."""
-    sketches, pushed, _ = now
+    sketches, pushed = now.sketches, now.units
     out = np.full((len(sketches), len(COHORT)), np.nan)
     if len(sketches) < 3:
         return out

@@ -10,14 +10,16 @@ from typing import Protocol
 
 import numpy as np
 
-from fedvitals.diagnose.evidence.measures import NAMES, OWN, Directions, Numbers, Parts, each_unit, unit
+from fedvitals.diagnose.evidence.measures import NAMES, OWN, Directions, Parts, each_unit, unit
+from fedvitals.diagnose.evidence.units import TINY, Numbers
 from fedvitals.store.table import Bools, Floats, Ints
 
-LATELY, LONG = 5, 8  # participations whose mean is held against all before them
+SOON, LATELY, LONG = 3, 5, 8  # participations whose mean is held against all before them
 RECENT = 3  # the same of plain numbers
 BEFORE = 8  # participations before a change that it is held against, at most
 SPLITS = (1, 2, 3, 5, 8)  # participations since a change, at which it is looked for
 LEAST_BEFORE = 3
+MOST_PUSHED = 100.0  # times the usual: who sends a thousand times the others' is no more unlike them
 FLOOR = 0.02  # of a spread: logs and cosines that differ by less are equal
 
 
@@ -29,12 +31,13 @@ class Memory:
     """Sums and the last few, a row a client."""
 
     def __init__(self, clients: int, sizes: Directions) -> None:
-        buckets, units, rows = (0 if one is None else one.shape[1] for one in sizes)
+        buckets, units, rows, _ = (0 if one is None else one.shape[1] for one in sizes)
         self.count = np.zeros(clients, np.int64)
         self.previous, self.total, self.first = (np.zeros((clients, buckets), np.float32) for _ in range(3))
         self.apart = _Recent(clients, buckets, LATELY, LONG)  # what it did unlike the cohort
         self.units = _Recent(clients, units, LATELY)
         self.rows = _Recent(clients, rows, LATELY)
+        self.pushes = _Recent(clients, units, SOON, LATELY)  # unlike the cohort, in what is usual in it
         self.raw = np.full((clients, RECENT - 1, len(NAMES)), np.nan)
         self.scores = np.full((clients, LATELY - 1, len(NAMES)), np.nan)
         self.sums, self.score_sums, self.seen = (np.zeros((clients, len(NAMES))) for _ in range(3))
@@ -68,6 +71,8 @@ class Memory:
         put("long_news", _news(late, early) / LONG, count >= LONG)
         if now.units is not None and now.rows is not None:
             self._own_units(put, clients, now.units, now.rows)
+        if now.pushes is not None:
+            self._own_pushes(put, clients, beyond_cohort(now.pushes))
         return found
 
     def _own_units(self, put: Put, clients: Ints, units: Numbers, rows: Numbers) -> None:
@@ -84,6 +89,15 @@ class Memory:
         put("late_rows", _dot(unit(late), unit(early)), longer)
         put("late_rows_news", _news(late, early) / LATELY, longer)
 
+    def _own_pushes(self, put: Put, clients: Ints, pushes: Numbers) -> None:
+        count = self.count[clients]
+        for name, length in (("push_shift", LATELY), ("push_shift_soon", SOON)):
+            late, early = self.pushes.late_and_early(clients, pushes, length)
+            shift = late / length - early / np.maximum(count + 1 - length, 1)[:, None]
+            put(name, _log_length(shift), count >= length)
+            if length == LATELY:
+                put("steady_push", _log_length(late / length), count + 1 >= length)
+
     def remember(self, clients: Ints, now: Directions, raw: Floats, scores: Floats) -> None:
         count = self.count[clients]
         self.previous[clients] = now.sketches
@@ -95,6 +109,8 @@ class Memory:
             self.units.add(clients, count, now.units)
         if now.rows is not None:
             self.rows.add(clients, count, now.rows)
+        if now.pushes is not None:
+            self.pushes.add(clients, count, beyond_cohort(now.pushes))
         for ring, new in ((self.raw, raw), (self.scores, scores)):
             ring[clients, count % ring.shape[1]] = new
         there = ~np.isnan(raw)
@@ -166,6 +182,18 @@ class Levels:
 def unlike(sketches: Numbers) -> Numbers:
     """Directions less what the cohort does on average."""
     return unit(sketches - sketches.mean(axis=0))
+
+
+def beyond_cohort(pushes: Numbers) -> Numbers:
+    """Pushes less the cohort's median, in lengths of what is usual in it: trainings push less the longer they last."""
+    apart = pushes - np.median(pushes, axis=0)
+    usual = float(np.median(np.sqrt(_dot(pushes, pushes))))
+    return np.clip(apart / max(usual, TINY), -MOST_PUSHED, MOST_PUSHED)
+
+
+def _log_length(vectors: Numbers) -> Numbers:
+    found: Numbers = np.log(np.sqrt(_dot(vectors, vectors)) + FLOOR)
+    return found
 
 
 def _in_part(a: Numbers, b: Numbers, place: slice) -> Numbers:

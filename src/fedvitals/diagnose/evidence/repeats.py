@@ -8,7 +8,8 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Updates
 from fedvitals.diagnose.evidence.course import course
-from fedvitals.diagnose.evidence.measures import NAMES, Numbers, parts, unit
+from fedvitals.diagnose.evidence.measures import NAMES, parts, unit
+from fedvitals.diagnose.evidence.units import Numbers
 from fedvitals.diagnose.learnt import all_learnt
 from fedvitals.store.table import Bools, Ints
 

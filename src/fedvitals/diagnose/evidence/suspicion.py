@@ -1,11 +1,14 @@
 """The course of a run -> who is suspected of what, how surely, since when, and which measures carried it.
 
-Every participation gets a score an alarm. Four clocks watch the scores of a client: this participation, both of the
-last two, and by how much the means of the last five and the last eight are above the mean of all before, which is how a
-client that was always unlike the others differs from one that has become so. Each alarm is watched by those clocks that
-find something with it; the threshold of the others is infinite. Thresholds were taken from the largest value over all
-clients and rounds of runs without a fault, so that the number of comparisons is in them already. What rang the alarm is
-then compared with the kinds of fault, and the likeliest gives the finding its name.
+Every participation gets a score an alarm. Clocks watch the scores of a client: this participation, both of the last
+two, the means of the last three and five, and by how much the mean of the last five is above that of all before,
+which is how a client that was always unlike the others differs from one that has become so. Each alarm is watched by
+those clocks that find something with it; the threshold of the others is infinite. Thresholds were taken from the
+largest value over all clients and rounds of runs without a fault, so that the number of comparisons is in them
+already, and are higher where clients are many and unlike each other: they answer whether anybody is bad in this run.
+Once that is answered, who else is takes less: those who come near somebody accused are accused with him, those who
+come near a suspect are suspects. What rang the alarm is then compared with the kinds of fault, and the likeliest
+gives the finding its name.
 """
 
 from __future__ import annotations
@@ -15,18 +18,24 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.course import FEATURES, WAYS, Course, course
-from fedvitals.diagnose.evidence.forest import Scorers, load
+from fedvitals.diagnose.evidence.course import CONTEXT, FEATURES, WAYS, Course, course
+from fedvitals.diagnose.evidence.forest import Scorers, Thresholds, load
 from fedvitals.diagnose.evidence.measures import NAMES
 from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import Grade
 
-RISES = (5, 8)  # participations that are held against all that came before them, of which there must be
+MEANS = (3, 5)  # participations
+RISE = 5  # participations that are held against all that came before them, of which there must be
 LEAST = 3  # or more
-CLOCKS = ("now", "two", *(f"rise{length}" for length in RISES))
+CLOCKS = ("now", "two", *(f"mean{length}" for length in MEANS), f"rise{RISE}")
 MOST_CARRIERS = 3
+CONTEXT_COLUMNS = slice(len(FEATURES) - len(CONTEXT), len(FEATURES))
+ACCUSE, SUSPECT = 1.0, 0.0  # how high a clock stands at its two thresholds
+BESIDE_ACCUSED, BESIDE_SUSPECT = -0.5, -1.0  # how high it need stand where somebody is accused, or suspected, already:
+# in lessons of families that the scorer was not fitted on, 99 and 97 of 100 of those named so are bad
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +47,8 @@ class Suspicion:
     grade: Grade
     row: int  # the participation in which it was noticed first
     rounds: tuple[int, ...]  # in which it looked like that
-    score: float
-    threshold: float
+    score: float  # how high it stands: SUSPECT and ACCUSE are the thresholds where nobody else does
+    threshold: float  # the one that counts here
     carriers: tuple[str, ...]  # measures without which it would not be suspected, the strongest first
 
 
@@ -57,18 +66,42 @@ def suspicions(chart: Chart) -> tuple[Suspicion, ...]:
     table = chart.participations
     owner = table.client[rows]
     clocks = watched(scorers.alarming.scores(found.known), owner, table.attempt[rows])
-    rung = (clocks >= scorers.suspect).any(axis=(1, 2))
+    standing = heights(clocks, found.known[:, CONTEXT_COLUMNS], scorers.thresholds)
+    accuse, suspect = limits(float(standing.max()))
+    rung = (standing >= suspect).any(axis=(1, 2))
     peaks = [
-        _peak(chart, scorers, int(client), rows[owner == client], clocks[owner == client])
+        _peak(chart, int(client), rows[owner == client], standing[owner == client], accuse, suspect)
         for client in np.unique(owner[rung])
     ]
     names = zip(peaks, _kinds(scorers, found, peaks), _carriers(scorers, found, peaks), strict=True)
     return tuple(_suspicion(chart, peak, kind, carriers) for peak, kind, carriers in names)
 
 
+def heights(clocks: Floats, contexts: NDArray[np.floating], thresholds: Thresholds) -> Floats:
+    """[rows, alarms, clocks]: SUSPECT where a client would be suspected, ACCUSE where it would be accused."""
+    suspect, accuse = float(thresholds.levels[0]), float(thresholds.levels[1])
+    usual: Floats = suspect + np.nan_to_num(contexts) @ thresholds.easing
+    found: Floats = on_one_scale(clocks, thresholds.accuse, thresholds.suspect) - usual[:, None, None]
+    found /= accuse - suspect
+    return found
+
+
+def on_one_scale(clocks: Floats, accuse: Floats, suspect: Floats) -> Floats:
+    """0 where a clock is at its own threshold for suspects, 1 at the other; never of one that does not watch."""
+    watching = np.isfinite(suspect)
+    scale = np.where(watching, accuse - np.where(watching, suspect, 0.0), 1.0)
+    return np.where(watching, (clocks - np.where(watching, suspect, 0.0)) / scale, -np.inf)
+
+
+def limits(highest: float) -> tuple[float, float]:
+    """From which heights on clients of a run are accused, and suspected, in which the highest is this."""
+    accuse = BESIDE_ACCUSED if highest >= ACCUSE else ACCUSE
+    return accuse, BESIDE_SUSPECT if highest >= SUSPECT else SUSPECT
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Peak:
-    """Where a client's clocks are furthest above their thresholds."""
+    """Where a client's clocks stand highest."""
 
     client: int
     grade: Grade
@@ -88,11 +121,13 @@ def watched(scores: Floats, client: Ints, attempt: Ints) -> Floats:
     out[order, :, 0] = values
     again = np.flatnonzero(place >= 1)
     out[order[again], :, 1] = np.minimum(values[again], values[again - 1])
-    for clock, length in enumerate(RISES, start=2):
-        enough = np.flatnonzero(place >= length + LEAST - 1)
-        before = place[enough] + 1 - length
-        rise = _means(sums, enough, np.full(len(enough), length)) - _means(sums, enough - length, before)
-        out[order[enough], :, clock] = rise
+    for clock, length in enumerate(MEANS, start=2):
+        enough = np.flatnonzero(place >= length - 1)
+        out[order[enough], :, clock] = _means(sums, enough, np.full(len(enough), length))
+    enough = np.flatnonzero(place >= RISE + LEAST - 1)
+    before = place[enough] + 1 - RISE
+    rise = _means(sums, enough, np.full(len(enough), RISE)) - _means(sums, enough - RISE, before)
+    out[order[enough], :, -1] = rise
     return out
 
 
@@ -109,17 +144,15 @@ def _place_in_run(owner: Ints) -> Ints:
     return np.arange(len(owner)) - np.repeat(starts, lengths)
 
 
-def _peak(chart: Chart, scorers: Scorers, client: int, rows: Ints, clocks: Floats) -> _Peak:
+def _peak(chart: Chart, client: int, rows: Ints, standing: Floats, accuse: float, suspect: float) -> _Peak:
     order = np.argsort(chart.participations.attempt[rows])
-    rows, clocks = rows[order], clocks[order]
-    accused = bool((clocks >= scorers.accuse).any())
-    limit = scorers.accuse if accused else scorers.suspect
-    above = clocks - limit
-    hit: Bools = np.asarray((above >= 0).any(axis=(1, 2)))
-    peak, alarm, clock = (int(one) for one in np.unravel_index(int(above.argmax()), above.shape))
+    rows, standing = rows[order], standing[order]
+    accused = bool((standing >= accuse).any())
+    limit = accuse if accused else suspect
+    hit: Bools = np.asarray((standing >= limit).any(axis=(1, 2)))
+    peak, alarm, _ = (int(one) for one in np.unravel_index(int(standing.argmax()), standing.shape))
     grade = Grade.ACCUSED if accused else Grade.SUSPECT
-    score, threshold = float(clocks[peak, alarm, clock]), float(limit[alarm, clock])
-    return _Peak(client, grade, rows[hit], int(rows[peak]), alarm, score, threshold)
+    return _Peak(client, grade, rows[hit], int(rows[peak]), alarm, float(standing.max()), limit)
 
 
 def _suspicion(chart: Chart, peak: _Peak, kind: str, carriers: tuple[str, ...]) -> Suspicion:
