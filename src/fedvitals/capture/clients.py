@@ -48,7 +48,7 @@ class ClientSession:
         self._asynchronous = asynchronous  # versions go on while it trains
         self._token: Token[context.Whereabouts] | None = None
         self._submitted = False
-        self._watch = Stopwatch(draft, recorder.now)
+        self._watch = Stopwatch(draft, recorder.clock)
         self._held: Held | None = None  # its memory, from its beginning to its end
         self._at_hand: dict[str, Any] = {}  # whose shapes a failure is kept with
 

@@ -80,7 +80,7 @@ class Recorder:
         self.versions = itertools.count()
         self._sink = sink
         self._owns_up = owns_up  # tells of the time that recording took; a client's is too short for its message
-        self._now_ns = now_ns
+        self.clock = now_ns
         self.origin_ns = now_ns() if origin_ns is None else origin_ns
         self._forks = _forks
         self._ids = itertools.count(1)
@@ -119,7 +119,7 @@ class Recorder:
 
     def now(self) -> int:
         """Nanoseconds since the run began, on the run's clock."""
-        return self._now_ns() - self.origin_ns
+        return self.clock() - self.origin_ns
 
     def next_id(self) -> int:
         return next(self._ids)
