@@ -95,6 +95,11 @@ def takes(rows: Sequence[Tensor]) -> bool:
     return library() is not None and all(part.is_cpu and part.dtype == torch.float32 for part in rows)
 
 
+def takes_row(row: Tensor) -> bool:
+    """The same of a single row, value by value: asked several times a client."""
+    return library() is not None and row.is_cpu and row.dtype is torch.float32 and row.is_contiguous()
+
+
 @functools.lru_cache(maxsize=16)
 def _plain_plan(layout: Layout) -> Plan:
     return Plan(layout, None)
@@ -252,8 +257,10 @@ class Pieces:
         places = self._places(*[tensor.data_ptr() for tensor in tensors])
         return bool(self._library.fedvitals_same(places, self._sizes, self._count, row.data_ptr()))
 
-    def difference(self, tensors: Sequence[Tensor], row: Tensor) -> Tensor:
-        places, found = self._places(*[tensor.data_ptr() for tensor in tensors]), torch.empty(len(row))
+    def difference(self, tensors: Sequence[Tensor], row: Tensor, place: Tensor | None = None) -> Tensor:
+        """In `place`, where one is given."""
+        found = torch.empty(len(row)) if place is None else place
+        places = self._places(*[tensor.data_ptr() for tensor in tensors])
         self._library.fedvitals_difference(places, self._sizes, self._count, row.data_ptr(), found.data_ptr())
         return found
 
