@@ -52,7 +52,8 @@ class CohortBuffer:
         """A client's model after training. ValueError when it has other layers than the round's model."""
         reference, batch = self.reference, DraftBatch(draft)
         if not self._sees_updates:
-            return self.add_batch(batch, reference.flattener.difference(source, reference.row).unsqueeze(0))
+            self.add_batch(batch, reference.flattener.difference(source, reference.row).unsqueeze(0))
+            return
         pending = self._recorder.pending
         place = pending.row(reference.flattener.size) if reference.row.is_cpu else None
         row = reference.flattener.difference(source, reference.row, place)

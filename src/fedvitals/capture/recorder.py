@@ -238,11 +238,13 @@ class Recorder:
 
     def _finish_tensors(self) -> None:
         """What is left to summarise."""
-        self.flush()
-        if self._models is not None:
-            self._models.close()
-        if self._pending is not None:
-            self._pending.close()
+        try:
+            self.flush()
+        finally:
+            if self._models is not None:
+                self._models.close()
+            if self._pending is not None:
+                self._pending.close()
 
     def _end(self, status: Status, health: dict[str, Any], began_ns: int) -> None:
         self.recorded_since(began_ns)
