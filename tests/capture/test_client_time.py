@@ -96,6 +96,41 @@ def test_batches_tell_loading_from_training(clock: FakeClock) -> None:
     assert (one.steps, one.epochs) == (6, 2)
 
 
+def test_a_loop_inside_another_counts_once(clock: FakeClock) -> None:
+    """Batches in parts: the inner loop's time is not the outer one's as well, and none of either's is lost."""
+    with round_of(now_ns=clock.now_ns) as rnd, rnd.client(1) as c:
+        for _ in c.batches(slowly(clock, 2, 0.5)):
+            clock.advance(1.0)
+            for _ in c.batches(slowly(clock, 3, 0.25)):
+                clock.advance(2.0)
+            clock.advance(4.0)
+    one = only()
+    assert one.phases_s == {"load": 1.0 + 1.5, "train": 10.0 + 12.0}
+    assert sum(one.phases_s.values()) == one.duration_s
+
+
+def test_a_phase_inside_the_loader_is_not_loading(clock: FakeClock) -> None:
+    """A loader that names what it does has that told apart from waiting for it, and from training."""
+    with round_of(now_ns=clock.now_ns) as rnd, rnd.client(1) as c:
+
+        def decoded() -> Iterator[int]:
+            for item in slowly(clock, 2, 0.5):
+                with c.phase("decode"):
+                    clock.advance(0.25)
+                yield item
+
+        for _ in c.batches(decoded()):
+            clock.advance(1.0)
+    assert only().phases_s == {"decode": 0.5, "load": 1.0, "train": 2.0}
+
+
+def test_a_loader_with_nothing_trains_nothing(clock: FakeClock) -> None:
+    """Waiting for it counts all the same."""
+    with round_of(now_ns=clock.now_ns) as rnd, rnd.client(1) as c:
+        assert list(c.batches(slowly(clock, 0, 1.0))) == []
+    assert only().phases_s == {"load": 0.0}
+
+
 @pytest.mark.parametrize("style", ["with", "call before", "call after"])
 def test_epochs_that_are_marked_are_the_ones_that_count(style: str) -> None:
     """As `with c.epoch():` or as a plain call, before the pass or after it."""

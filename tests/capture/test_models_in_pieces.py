@@ -71,6 +71,17 @@ def test_differences_are_those_of_copies(name: str, as_module: bool) -> None:
     assert not flattener.surely_is(source, start) or not flattener.size
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_difference_is_put_into_its_place(name: str) -> None:
+    """Where a place is given and the model can be read as it lies; what is told is the same wherever it is."""
+    model = MODELS[name]()
+    flattener = Flattener(model)
+    start, other, place = flattener.row(model), moved(model), torch.full((flattener.size,), torch.nan)
+    found = flattener.difference(other, start, place)
+    assert torch.equal(found, flattener.row(other) - start)
+    assert (found is place) == (kernel.in_use() and name in READ_AS_THEY_LIE)
+
+
 @compiled
 @pytest.mark.parametrize("name", MODELS)
 def test_the_same_model_is_known_without_a_copy(name: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import optimizer as torch_optimizer
-from watching import batches, breaks, by_client, only, read, round_of, small_model, train
+from watching import batches, breaks, by_client, only, read, round_of, small_model, started, train
 
 from fedvitals.capture.governor import Governor
 from fedvitals.capture.probe import GradientProbe
@@ -281,6 +281,33 @@ def test_looking_at_gradients_counts_towards_the_budget() -> None:
     with GradientProbe(model, governor, no_blame):
         train(model, batches(1))
     assert governor.spent_ns > 0
+
+
+def test_the_hook_is_put_in_once_and_goes_with_the_run() -> None:
+    """Between two clients it stays; two runs at once have one, until the second is over."""
+    with started() as run:
+        for client in range(2):
+            with run.round(client, model=small_model()) as rnd, rnd.client(client) as c:
+                c.watch(small_model())
+            assert hooks() == 1
+        with started() as other, other.round(0, model=small_model()) as rnd, rnd.client(0) as c:
+            c.watch(small_model())
+            assert hooks() == 1
+        assert hooks() == 1
+    assert hooks() == 0
+
+
+def test_optimizers_that_nobody_watches_go_on_unseen() -> None:
+    """While a run has the hook in: a server's own optimizer between the clients."""
+    model = small_model()
+    with started() as run, run.round(0, model=model) as rnd:
+        with rnd.client(1) as c:
+            local = small_model(1)
+            c.watch(local)
+            train(local, batches(2))
+            c.submit(local)
+        train(model, batches(3))
+    assert only().steps == 2
 
 
 def test_a_sample_that_fails_is_blamed_on_us_once_a_step() -> None:

@@ -317,3 +317,14 @@ def test_a_client_that_never_submits_is_kept_with_its_time() -> None:
     with round_of(small_model()) as rnd, rnd.client(1):
         pass
     assert (only().outcome, only().update_norm, only().block) == ("used", None, None)
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_a_loss_that_the_training_goes_on_adding_to_is_kept_as_it_was(requires_grad: bool) -> None:
+    """Told as a tensor, of no dimension or of one, with or without its graph."""
+    loss = torch.tensor(0.5, requires_grad=requires_grad)
+    accuracy = torch.tensor([0.25])
+    with round_of(small_model()) as rnd, rnd.client(1) as c:
+        c.submit(small_model(1), loss=loss * 2, accuracy=accuracy)
+        accuracy.add_(1.0)
+    assert (only().loss, only().accuracy) == (1.0, 0.25)

@@ -50,8 +50,15 @@ class CohortBuffer:
 
     def add_state(self, draft: Draft, source: Source) -> None:
         """A client's model after training. ValueError when it has other layers than the round's model."""
-        row = self.reference.flattener.difference(source, self.reference.row)
-        self.add_batch(DraftBatch(draft), row.unsqueeze(0))
+        reference, batch = self.reference, DraftBatch(draft)
+        if not self._sees_updates:
+            self.add_batch(batch, reference.flattener.difference(source, reference.row).unsqueeze(0))
+            return
+        pending = self._recorder.pending
+        place = pending.row(reference.flattener.size) if reference.row.is_cpu else None
+        row = reference.flattener.difference(source, reference.row, place)
+        self._added += 1
+        pending.add(Entry(self, batch, row.unsqueeze(0)), shelved=row is place)
 
     def add_batch(self, batch: Batch, updates: Row) -> None:
         """Differences [clients, size], which nobody writes to from now on."""

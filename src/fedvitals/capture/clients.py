@@ -17,7 +17,7 @@ from fedvitals.capture.nothing import NO_SPAN, Timed
 from fedvitals.capture.phase_memory import Held
 from fedvitals.capture.resources import peak_rss_bytes
 from fedvitals.capture.shapes import shapes_of
-from fedvitals.capture.stopwatch import ClientPhase, Stopwatch
+from fedvitals.capture.stopwatch import OUTSIDE, ClientPhase, Stopwatch
 from fedvitals.vocabulary import Failure, Outcome
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ClientSession:
         self._asynchronous = asynchronous  # versions go on while it trains
         self._token: Token[context.Whereabouts] | None = None
         self._submitted = False
-        self._watch = Stopwatch(draft, recorder.now)
+        self._watch = Stopwatch(draft, recorder.clock)
         self._held: Held | None = None  # its memory, from its beginning to its end
         self._at_hand: dict[str, Any] = {}  # whose shapes a failure is kept with
 
@@ -59,11 +59,7 @@ class ClientSession:
         """Look at the gradients of sampled steps, and take the fingerprint of the model as it was received."""
         self.draft.received = self._fingerprint(model)
         if self.draft.probe is None and hasattr(model, "named_parameters"):
-            from fedvitals.capture.probe import GradientProbe
-
-            owner = self.recorder
-            counted = owner.tensors.due()
-            self.draft.probe = GradientProbe(model, owner.governor, owner.trouble, counts=counted).__enter__()
+            self.draft.probe = self.recorder.models.probes.watching(model)
             self.recorder.governor.review()
 
     @harmless_or(NO_SPAN)
@@ -127,7 +123,7 @@ class ClientSession:
         draft.loss, draft.accuracy = kept_apart(loss), kept_apart(accuracy)
         draft.metrics.update(metrics)
         draft.wire_bytes_up = whole(wire_bytes) if wire_bytes is not None else draft.wire_bytes_up
-        draft.outcome = Outcome(outcome)
+        draft.outcome = outcome if type(outcome) is Outcome else Outcome(outcome)
         self._at_hand["state"] = state
         self._finish_watching()
         self._settle_version()
@@ -147,8 +143,8 @@ class ClientSession:
 
     def __enter__(self) -> Self:
         draft, owner = self.draft, self.recorder
-        if owner.alive:
-            self._held = owner.memory.begin("client")
+        if owner.alive and owner.memory.wants(OUTSIDE):
+            self._held = owner.memory.begin(OUTSIDE)
         draft.start_ns = owner.now()
         where = context.Whereabouts(owner.run.id, draft.round, draft.client, id(owner))
         self._token = context.enter(where)
@@ -179,9 +175,13 @@ class ClientSession:
 
     def _measure(self) -> None:
         held, self._held = self._held, None
-        self.draft.memory = self.recorder.memory.end(held)
-        known = self.recorder.memory.meter.known_peak_bytes  # looked at just now, where it was measured
-        self.draft.peak_memory_bytes = known if self.draft.memory else peak_rss_bytes()
+        draft, memory = self.draft, self.recorder.memory
+        if held is not None:
+            draft.memory = memory.end(held)
+        elif draft.end_ns - draft.start_ns >= memory.long_ns:
+            memory.lasted(OUTSIDE, draft.end_ns - draft.start_ns)
+        known = memory.meter.known_peak_bytes  # looked at just now, where it was measured
+        draft.peak_memory_bytes = known if draft.memory else peak_rss_bytes()
 
     @harmless
     def _stop_watching(self) -> None:

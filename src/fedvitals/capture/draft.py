@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, SupportsInt
 
@@ -56,17 +57,13 @@ class Draft:
     statistics: dict[str, Any] = field(default_factory=dict)  # what the buffer found out about the update
     written: bool = False  # a record of it is with the store already
 
-    def add_phase(self, phase: str, ns: int, explained_s: float) -> None:
-        """Count time to a phase, without what phases inside it have explained since it began, when that was
-        `explained_s`. One that only servers have is something else here. This runs twice a step."""
-        seconds = ns / 1e9 - (self.explained_s - explained_s)
-        if seconds < 0.0:
-            seconds = 0.0
-        known = self.phases_s
-        if phase not in known:
-            phase = phase if phase in CLIENT_PHASES else "other"
-            known.setdefault(phase, 0.0)
-        known[phase] += seconds
+    def add_phase(self, phase: str, seconds: float) -> None:
+        """Count time to a phase, without what phases inside it have explained. One that only servers have is something
+        else here."""
+        if phase not in CLIENT_PHASES:
+            phase = "other"
+        seconds = max(seconds, 0.0)
+        self.phases_s[phase] = self.phases_s.get(phase, 0.0) + seconds
         self.explained_s += seconds
 
     def take_gradients(self) -> tuple[list[str], list[int], Any]:
@@ -165,8 +162,14 @@ def numbers(values: list[Any]) -> list[float]:
 
 
 def kept_apart(value: Any) -> Any:
-    """A tensor as it is now, without its graph: the training may go on to add to it in place."""
-    return value.detach().clone() if hasattr(value, "detach") else value
+    """A tensor as it is now, without its graph: the training may go on to add to it in place. One value that lies on
+    the host is a number at once, which costs a tenth of a copy."""
+    if not hasattr(value, "detach"):
+        return value
+    if value.is_cpu and value.ndim == 0:
+        with suppress(RuntimeError):  # a tensor that only pretends has no value
+            return value.item()
+    return value.detach().clone()
 
 
 def _losses(values: Any) -> tuple[float | None, float | None, float | None]:

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fedvitals.capture.pending import OLDEST_S
+from fedvitals.capture.probe import Probes
 from fedvitals.capture.tensors import (
     FlatRow,
     Flattener,
@@ -75,6 +76,7 @@ class Models:
         self._naming = threading.Lock()  # so that no two layouts get one number
         self._module: weakref.ref[Any] | None = None
         self._recent: OrderedDict[int, Reference] = OrderedDict()
+        self.probes = Probes(recorder)
         self.latest_version = -1
 
     def flattener(self, source: Source) -> tuple[Flattener, Sketcher | None]:
@@ -120,6 +122,7 @@ class Models:
 
     def close(self) -> None:
         """The last round's outcome, which no later round has looked at."""
+        self.probes.close()
         self._look_again()
         self._shelf = Shelf()
         self._recent.clear()

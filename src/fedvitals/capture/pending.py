@@ -46,21 +46,29 @@ class Pending:
         self._loose_bytes = 0  # of it, what found no room on the shelf
         self._oldest_s = 0.0
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: Entry, *, shelved: bool = False) -> None:
+        """`shelved` says that the rows lie in a place that `row` gave."""
+        size = entry.rows.nbytes
         with self._lock:
             if not self._entries:
                 self._oldest_s = time.monotonic()
-            shelved = entry if entry.summary is not None else entry._replace(rows=self._shelf.row(entry.rows))
-            self._entries.append(shelved)
-            self._bytes += entry.rows.nbytes
-            self._loose_bytes += entry.rows.nbytes if shelved.rows is entry.rows else 0
-            full = self._bytes >= MOST_BYTES
-        if full:
+            if not shelved and entry.summary is None:
+                rows = self._shelf.row(entry.rows)
+                self._loose_bytes += size if rows is entry.rows else 0
+                entry = entry._replace(rows=rows)
+            self._entries.append(entry)
+            self._bytes += size
+        if self._bytes >= MOST_BYTES:
             self.flush()
 
     def close(self) -> None:
         """Nothing more will wait."""
         self._shelf = Shelf()
+
+    def row(self, size: int) -> Row | None:
+        """Where an update of so many values can wait: put there at once, it need not be copied there."""
+        with self._lock:
+            return self._shelf.empty_row(size)
 
     def room(self, size: int) -> np.ndarray | None:
         """Where a summary that is made at once can wait."""

@@ -9,6 +9,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -41,7 +42,7 @@ ROUNDS_APART_S = 0.1  # between two samples at the end of rounds
 SOON_S = 0.15  # what is noted waits for a flush that is so near, and for so long: one transaction is half of two
 MOST_ROUND_SAMPLES = 2_000  # about: later they are taken farther apart
 
-_forks = 0  # how many forks lie between this process and the one that loaded this module
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
 class Sink(Protocol):
@@ -80,9 +81,10 @@ class Recorder:
         self.versions = itertools.count()
         self._sink = sink
         self._owns_up = owns_up  # tells of the time that recording took; a client's is too short for its message
-        self._now_ns = now_ns
+        self.clock = now_ns
         self.origin_ns = now_ns() if origin_ns is None else origin_ns
-        self._forks = _forks
+        self.alive = True  # False in a forked child: its copy of the writer has no thread, and the file is the parent's
+        _recorders.add(self)
         self._ids = itertools.count(1)
         self._blocks = itertools.count(1)
         self._attempts: dict[str, itertools.count[int]] = {}
@@ -112,14 +114,9 @@ class Recorder:
     def recorder(self) -> Recorder:
         return self
 
-    @property
-    def alive(self) -> bool:
-        """False in a forked child: its copy of the writer has no thread, and the file is the parent's."""
-        return self._forks == _forks
-
     def now(self) -> int:
         """Nanoseconds since the run began, on the run's clock."""
-        return self._now_ns() - self.origin_ns
+        return self.clock() - self.origin_ns
 
     def next_id(self) -> int:
         return next(self._ids)
@@ -179,7 +176,7 @@ class Recorder:
     ) -> None:
         """A span is over. It becomes a record soon: making one here and now, alone, costs a training several times as
         much. `where` is round, client and attempt."""
-        if self._forks != _forks:
+        if not self.alive:
             return
         thread = threading.current_thread().name
         self.notes.span((next(self._ids), None, name, start_ns, end_ns, *where, thread, 0, error, attributes))
@@ -213,9 +210,6 @@ class Recorder:
                 self._models.flush()
             self._sink.nudge()
 
-    def spent(self, ns: int) -> None:
-        self.governor.spent_ns += ns
-
     def trouble(self, where: str, error: Exception) -> None:
         """Report a fault of our own once a place; the training never hears of it."""
         self.troubles[where] += 1
@@ -244,11 +238,13 @@ class Recorder:
 
     def _finish_tensors(self) -> None:
         """What is left to summarise."""
-        self.flush()
-        if self._models is not None:
-            self._models.close()
-        if self._pending is not None:
-            self._pending.close()
+        try:
+            self.flush()
+        finally:
+            if self._models is not None:
+                self._models.close()
+            if self._pending is not None:
+                self._pending.close()
 
     def _end(self, status: Status, health: dict[str, Any], began_ns: int) -> None:
         self.recorded_since(began_ns)
@@ -294,7 +290,7 @@ class Recorder:
                     self._sample_resources()
             except Exception as error:
                 self.trouble("ticker", error)
-            self.spent(time.thread_time_ns() - began)
+            self.governor.spent_ns += time.thread_time_ns() - began
 
     def _pass_on(self) -> None:
         """What waited long enough; with it all that waits."""
@@ -341,8 +337,8 @@ class Recorder:
 
 
 def _forked() -> None:
-    global _forks
-    _forks += 1
+    for recorder in list(_recorders):
+        recorder.alive = False
 
 
 if hasattr(os, "register_at_fork"):

@@ -16,22 +16,34 @@ from fedvitals.capture.spans import PhaseSession
 
 T = TypeVar("T")
 
-END: Any = object()
-OUT = -1  # instead of an instant: the loop's body is not going on
 OUTSIDE = "client"  # the stage of a client that is in no phase
 
 
-class Stopwatch:
-    """Of one participation."""
+class Loop:
+    """One pass over a loader that is going on. What it took altogether, less the waiting for batches, is training."""
 
-    def __init__(self, draft: Draft, now: Callable[[], int]) -> None:
+    __slots__ = ("batches", "began_ns", "explained_s", "load_explained_s", "load_ns")
+
+    def __init__(self, began_ns: int, draft: Draft) -> None:
+        self.began_ns = began_ns
+        self.load_ns = 0
+        self.load_explained_s = 0.0  # by phases inside the loader
+        self.explained_s = draft.explained_s  # what was explained when it began
+        self.batches = draft.batches  # and handed out
+
+
+class Stopwatch:
+    """Of one participation. `clock` is the run's, wherever that begins: only differences count here."""
+
+    __slots__ = ("_clock", "_failed", "_left", "_loops", "draft", "stage")
+
+    def __init__(self, draft: Draft, clock: Callable[[], int]) -> None:
         self.draft = draft
-        self.now = now
         self.stage = OUTSIDE
+        self._clock = clock
         self._failed: tuple[tuple[Any, ...], str] | None = None
         self._left = False  # a loop was left in its body, and nothing was told since
-        self._body_ns = OUT  # when the loop's body began
-        self._explained_s = 0.0  # what was explained by then
+        self._loops: list[Loop] = []  # that are going on, the innermost last
 
     def go_on(self) -> None:
         """The training tells of something: what failed before was overcome, and a loop that was left is over."""
@@ -51,57 +63,61 @@ class Stopwatch:
             return self._failed[1]
         return self.stage
 
-    def count(self, phase: str, began_ns: int, explained_s: float) -> int:
-        """Time since `began_ns`, without what phases inside it have explained meanwhile; gives the present instant."""
-        now = self.now()
-        self.draft.add_phase(phase, now - began_ns, explained_s)
-        return now
-
     def batches(self, loader: Iterable[T], at_hand: dict[str, Any]) -> Iterator[T]:
-        """What a loader gives: waiting for it is `load`, the loop's body is `train`. This runs at every step, so one
-        ends at the very instant at which the other begins."""
+        """What a loader gives: waiting for it is `load`, the loop's body is `train`. This runs at every step, so all
+        but the waiting is worked out when the loop is over."""
         self.go_on()
-        draft, outside, now = self.draft, self.stage, self.now
+        draft, clock, outside = self.draft, self._clock, self.stage
         iterator = iter(loader)
-        began = now()
+        self.stage = "train"
+        began, explained, loading = clock(), draft.explained_s, True
+        loop = Loop(began, draft)
+        self._loops.append(loop)
         try:
-            while True:
-                before, self.stage = self.stage, "load"
-                explained = draft.explained_s
-                try:
-                    batch = next(iterator, END)
-                except BaseException as error:
-                    self.count("load", began, explained)
-                    self.blame(error, "load")
-                    self.stage = OUTSIDE if before == "train" else before
-                    raise
-                ended = now()
-                draft.add_phase("load", ended - began, explained)
-                if batch is END:
-                    break
+            for batch in iterator:
+                loop.load_ns += clock() - began
+                if draft.explained_s != explained:
+                    loop.load_explained_s += draft.explained_s - explained
                 at_hand["batch"] = batch
                 draft.batches += 1
-                self.stage = "train"
-                self._body_ns, self._explained_s = ended, draft.explained_s
+                loading = False
                 yield batch
-                began = now()
-                if self._body_ns != OUT:  # as in `end_step`, without a call
-                    draft.add_phase("train", began - self._body_ns, self._explained_s)
-                    self._body_ns = OUT
+                loading, explained = True, draft.explained_s
+                began = clock()
         except GeneratorExit:  # the loop was left by `break` or by an exception, which cannot be told from here
-            self.end_step()
+            self._end(loop, clock())
             self._left = True
             raise
-        self.stage = outside
+        except BaseException as error:
+            if loading:
+                self.blame(error, "load")
+            self.stage = outside
+            raise
+        else:
+            self.stage = outside
+        finally:
+            if loading:
+                now = clock()
+                loop.load_ns += now - began
+                loop.load_explained_s += draft.explained_s - explained
+                self._end(loop, now)
 
-    def end_step(self) -> int:
-        """The loop's body is over, or the session is: an exception may leave the loop suspended in its body. Gives the
-        present instant."""
-        now, body_ns = self.now(), self._body_ns
-        if body_ns != OUT:
-            self._body_ns = OUT
-            self.draft.add_phase("train", now - body_ns, self._explained_s)
-        return now
+    def end_step(self) -> None:
+        """The session is over: an exception may leave a loop suspended in its body."""
+        if self._loops:
+            now = self._clock()
+            for loop in reversed(self._loops):
+                self._end(loop, now)
+
+    def _end(self, loop: Loop, now_ns: int) -> None:
+        if loop not in self._loops:
+            return  # it was over when the session was
+        self._loops.remove(loop)
+        draft = self.draft
+        inside_s = draft.explained_s - loop.explained_s - loop.load_explained_s  # by phases inside its body
+        draft.add_phase("load", loop.load_ns / 1e9 - loop.load_explained_s)
+        if draft.batches > loop.batches:
+            draft.add_phase("train", (now_ns - loop.began_ns - loop.load_ns) / 1e9 - inside_s)
 
 
 class ClientPhase(PhaseSession):
@@ -125,7 +141,8 @@ class ClientPhase(PhaseSession):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._watch.count(self._phase(), self._start_ns, self._explained_s)
+        draft, taken_s = self._watch.draft, (self.recorder.now() - self._start_ns) / 1e9
+        draft.add_phase(self._phase(), taken_s - (draft.explained_s - self._explained_s))
         self._watch.stage = self._outside
         if error is not None:
             self._watch.blame(error, self.name)

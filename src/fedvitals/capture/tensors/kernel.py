@@ -76,10 +76,9 @@ def library() -> Any:
     try:
         found = ctypes.CDLL(str(LIBRARY))
         found.fedvitals_version.restype = found.fedvitals_summarise.restype = _number
-        found.fedvitals_norms.restype = found.fedvitals_lengths.restype = None
+        found.fedvitals_norms.restype = None
         found.fedvitals_summarise.argtypes = (_address, _address, _address, _number, _address)
         found.fedvitals_norms.argtypes = (_address, _address, _number, _address)
-        found.fedvitals_lengths.argtypes = (_address, _address, _number, _address)
         _declare_pieces(found)
         return found if found.fedvitals_version() == VERSION else None
     except (OSError, AttributeError):
@@ -93,6 +92,11 @@ def in_use() -> bool:
 def takes(rows: Sequence[Tensor]) -> bool:
     """Whether the kernel can be given these."""
     return library() is not None and all(part.is_cpu and part.dtype == torch.float32 for part in rows)
+
+
+def takes_row(row: Tensor) -> bool:
+    """The same of a single row, value by value: asked several times a client."""
+    return library() is not None and row.is_cpu and row.dtype is torch.float32 and row.is_contiguous()
 
 
 @functools.lru_cache(maxsize=16)
@@ -232,6 +236,7 @@ def _holding_on() -> Any:
 
 
 def _declare_pieces(found: Any) -> None:
+    found.fedvitals_lengths.restype, found.fedvitals_lengths.argtypes = None, (_address, _address, _number, _address)
     found.fedvitals_same.restype, found.fedvitals_difference.restype = _number, None
     found.fedvitals_same.argtypes = (_address, _address, _number, _address)
     found.fedvitals_difference.argtypes = (_address, _address, _number, _address, _address)
@@ -252,17 +257,25 @@ class Pieces:
         places = self._places(*[tensor.data_ptr() for tensor in tensors])
         return bool(self._library.fedvitals_same(places, self._sizes, self._count, row.data_ptr()))
 
-    def difference(self, tensors: Sequence[Tensor], row: Tensor) -> Tensor:
-        places, found = self._places(*[tensor.data_ptr() for tensor in tensors]), torch.empty(len(row))
+    def difference(self, tensors: Sequence[Tensor], row: Tensor, place: Tensor | None = None) -> Tensor:
+        """In `place`, where one is given."""
+        found = torch.empty(len(row)) if place is None else place
+        places = self._places(*[tensor.data_ptr() for tensor in tensors])
         self._library.fedvitals_difference(places, self._sizes, self._count, row.data_ptr(), found.data_ptr())
         return found
 
 
-def lengths(tensors: Sequence[Tensor]) -> Tensor:
-    """The norm of each of some tensors, which lie value by value."""
-    count = len(tensors)
+def lengths(tensors: Sequence[Tensor]) -> Tensor | None:
+    """The norm of each of some tensors; None where the kernel cannot read one as it lies."""
+    if library() is None:
+        return None
+    places, sizes = [], []
+    for tensor in tensors:
+        if not (tensor.is_cpu and tensor.dtype is torch.float32 and tensor.is_contiguous()):
+            return None
+        places.append(tensor.data_ptr())
+        sizes.append(tensor.numel())
+    count, asked = len(sizes), _holding_on() if sum(sizes) <= SHORT else library()
     found, numbers = torch.empty(count), _number * count
-    places = numbers(*[tensor.data_ptr() for tensor in tensors])
-    sizes = numbers(*[tensor.numel() for tensor in tensors])
-    library().fedvitals_lengths(places, sizes, count, found.data_ptr())
+    asked.fedvitals_lengths(numbers(*places), numbers(*sizes), count, found.data_ptr())
     return found

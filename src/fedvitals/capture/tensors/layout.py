@@ -22,6 +22,7 @@ from fedvitals.capture.tensors.sources import Tensors, Ways, distinct, floats, h
 from fedvitals.vocabulary import Layer, Layout
 
 MAX_UNITS = 64
+PLAIN, FLOAT, STRIDED = frozenset((Tensor, nn.Parameter)), torch.float32, torch.strided
 FINGERPRINT_VALUES = 4096  # a layer: enough to tell two models apart, cheap on a big one
 
 
@@ -108,10 +109,10 @@ class Flattener:
             tensors = [_real(tensor).to(device=self.device, dtype=torch.float32) for tensor in tensors]
         return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
-    def difference(self, source: Source, start: Tensor) -> Tensor:
-        """A source's values less this row; ValueError as for `row`."""
+    def difference(self, source: Source, start: Tensor, place: Tensor | None = None) -> Tensor:
+        """A source's values less this row, in `place` where it could be put there; ValueError as for `row`."""
         tensors = self._lying(source, start)
-        return self.row(source).sub_(start) if tensors is None else self._pieces.difference(tensors, start)
+        return self.row(source).sub_(start) if tensors is None else self._pieces.difference(tensors, start, place)
 
     def surely_is(self, source: Source, row: Tensor) -> bool:
         """Whether a source is this row, bit by bit. False also where that could not be told without copying it."""
@@ -124,14 +125,15 @@ class Flattener:
 
     def _lying(self, source: Source, row: Tensor) -> Sequence[Tensor] | None:
         """The source's own tensors, where the kernel can read them as they lie, beside this row; else None."""
-        if isinstance(source, FlatRow) or self._positional or not kernel.takes([row]) or not row.is_contiguous():
+        if self._positional or isinstance(source, FlatRow) or not kernel.takes_row(row):
             return None
         tensors = self._ways.into(source)
         if tensors is None:
             return None
         for tensor, shape in zip(tensors, self._shapes, strict=True):
-            plain = type(tensor) in (Tensor, nn.Parameter) and tensor.dtype is torch.float32 and tensor.is_cpu
-            if not (plain and tensor.shape == shape and tensor.is_contiguous() and tensor.layout is torch.strided):
+            if type(tensor) not in PLAIN or tensor.dtype is not FLOAT or not tensor.is_cpu or tensor.shape != shape:
+                return None
+            if tensor.layout is not STRIDED or not tensor.is_contiguous():
                 return None
         return tensors
 

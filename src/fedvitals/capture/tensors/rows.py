@@ -40,11 +40,14 @@ def measuring(row: Tensor, layout: Layout, *, full: bool) -> Callable[[], np.nda
     return lambda: gradient_statistics(row.unsqueeze(0), layout, full=full)
 
 
-@torch.no_grad()
 def norms_of(tensors: Sequence[Tensor]) -> Tensor:
     """The norm of each, float32, left on their device."""
-    if kernel.takes(tensors) and all(tensor.is_contiguous() for tensor in tensors):
-        return kernel.lengths(tensors)
+    found = kernel.lengths(tensors)
+    return _norms_by_torch(tensors) if found is None else found
+
+
+@torch.no_grad()
+def _norms_by_torch(tensors: Sequence[Tensor]) -> Tensor:
     # A half overflows at 65,504, and a norm that is infinite for that alone would be called a bad step.
     wide = [tensor.float() if tensor.dtype in HALVES else tensor for tensor in tensors]
     device = wide[0].device

@@ -42,8 +42,13 @@ class Shelf:
         """A copy of the rows here where there is room; else the rows."""
         if not rows.is_cpu or rows.dtype is not torch.float32 or not rows.numel():
             return rows
-        room = self.room(rows.nbytes)
-        return rows if room is None else torch.from_numpy(room.view(np.float32)).view(rows.shape).copy_(rows.detach())
+        place = self.empty_row(rows.numel())
+        return rows if place is None else place.view(rows.shape).copy_(rows.detach())
+
+    def empty_row(self, size: int) -> Tensor | None:
+        """Room for so many values; None where there is none."""
+        room = self.room(4 * size)
+        return None if room is None else torch.from_numpy(room.view(np.float32))
 
     def room(self, size: int) -> np.ndarray | None:
         """So many bytes that nobody else uses; None where there are none."""
