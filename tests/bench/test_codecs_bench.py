@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from fedvitals.bench.codecs import cases, measuring, page, wire
 from fedvitals.bench.codecs.cases import FOLDS, PROBLEMS, SEEDS, Way, ways
 from fedvitals.bench.codecs.measuring import Raced
 from fedvitals.bench.codecs.racing import Race, race
+from fedvitals.errors import FedvitalsError
 
 DIGITS = PROBLEMS[0]
 
@@ -74,7 +77,7 @@ def test_a_page_says_what_was_measured() -> None:
     races = {way.name: Race((0.5, 0.9, 0.9, 0.9), (1e6, 2e6, 3e6, 4e6)) for way in ways(DIGITS)}
     raced = [Raced("digits", 0.85, races)]
     rows = list(measuring._judged("digits", raced))
-    text = page.text(raced, rows)
+    text = page.text(rows)
     assert all(way.name in text for way in ways(DIGITS))
     assert "Not run for all seeds" not in text
     assert page.drawn("digits", raced).startswith("<svg")
@@ -85,5 +88,38 @@ def test_a_page_says_what_was_not_run() -> None:
     done = Race((0.5, 0.9, 0.9, 0.9), (1e6, 2e6, 3e6, 4e6))
     raced = [Raced("digits", 0.85, {page.PLAIN: done, page.OURS: done}) for _ in range(2)]
     raced[0].races["without feedback"] = done
-    text = page.text(raced, list(measuring._judged("digits", raced)))
+    text = page.text(list(measuring._judged("digits", raced)))
     assert "without feedback (1 of 2 seeds), weights instead of differences (0 of 2 seeds)" in text
+
+
+def test_one_problem_is_raced_again_and_the_page_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and sections of what was not measured stand as they did; pictures of it are not touched."""
+    done = Race((0.5, 0.9, 0.9, 0.9), (1e6, 2e6, 3e6, 4e6))
+    raced = {name: [Raced(name, 0.85, {page.PLAIN: done, page.OURS: done})] for name in ("digits", "fashion")}
+    old = [row for name in raced for row in measuring._judged(name, raced[name])]
+    page.write(tmp_path, [one for own in raced.values() for one in own], old)
+    first = (tmp_path / page.PAGE).read_text()
+    (tmp_path / page.PAGE).with_name("codec-bench-digits.svg").write_text("as it was")
+
+    monkeypatch.setattr(measuring, "_asked", lambda only, quick: ())
+    for again in ([], raced["fashion"]):  # there was no time for it; it was raced
+        monkeypatch.setattr(measuring, "_raced", lambda problems, results, until, again=again: again)
+        rows = measuring.run(only="fashion", write=str(tmp_path), results=str(tmp_path / "none"))
+        assert rows == old
+    assert (tmp_path / page.PAGE).read_text() == first
+    assert (tmp_path / page.PAGE).with_name("codec-bench-digits.svg").read_text() == "as it was"
+
+
+def test_only_what_is_there_is_raced_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown problem, one without its data, and a page that is not there are refused before anything is run."""
+    with pytest.raises(FedvitalsError, match="right is one of digits, fashion, shakespeare"):
+        measuring.run(only="mnist")
+    with pytest.raises(FedvitalsError, match="not with --quick"):
+        measuring.run(only="digits", quick=True)
+    with pytest.raises(FedvitalsError, match="goes on from a page that is there"):
+        measuring.run(only="digits", write=str(tmp_path))
+    monkeypatch.setenv("FEDVITALS_BENCH_DATA", str(tmp_path))
+    with pytest.raises(FedvitalsError, match="there is no"):
+        measuring.run(only="shakespeare")

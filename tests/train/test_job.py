@@ -157,6 +157,7 @@ def _of_one_mode(server: dict[str, Any]) -> dict[str, Any]:
         return {"over_select": 1.0, "buffer": 7, "prune": 0.0, **means}
     return {
         "remember": False,
+        "average": 0.0,
         "aggregator": "krum",
         "selection": "oort",
         "late": "drop",

@@ -8,6 +8,7 @@ from small_jobs import Spy, run, small
 from torch import Tensor, nn
 
 from fedvitals.codecs import parse
+from fedvitals.errors import JobError
 from fedvitals.train.aggregate import AGGREGATORS, make
 from fedvitals.train.build import build
 from fedvitals.train.downlink import Downlink
@@ -157,3 +158,40 @@ def test_running_statistics_arrive_as_they_are(way: str) -> None:
 def test_statistics_are_the_float_buffers() -> None:
     """Not weights, and not what counts batches."""
     assert _flat().statistics == {"1.running_mean", "1.running_var"}
+
+
+def test_a_mean_of_models_is_judged_and_clients_go_on_from_the_last() -> None:
+    """The plain mean of the first ones, later a share of it; outside, the weights are those of the last step."""
+    model, plain = _flat(), parse("identity")
+    server = Server(model, make("fedavg", 1.0), Uplink(plain, model), Downlink(plain, model), average=0.5)
+    with server.judged():
+        first = model.weights.clone()
+    steps = []
+    for _ in range(3):
+        server.aggregate(_updates(server), [])
+        steps.append(model.weights.clone())
+    assert torch.equal(first, _flat().weights)
+    with server.judged():
+        torch.testing.assert_close(model.weights, 0.25 * steps[0] + 0.25 * steps[1] + 0.5 * steps[2])
+    assert torch.equal(model.weights, steps[2])
+
+    server.roll_back(model.named(steps[1]))
+    with server.judged():
+        torch.testing.assert_close(model.weights, 0.5 * steps[0] + 0.5 * steps[1])
+    server.finish()
+    torch.testing.assert_close(model.weights, 0.5 * steps[0] + 0.5 * steps[1])
+
+
+def test_averaging_changes_what_is_judged_and_nothing_that_clients_do() -> None:
+    """The same updates in every round; the result is the mean, with its own accuracy."""
+    spies = Spy(), Spy()
+    plain, averaged = (
+        run(small({"train.rounds": 4, "server.average": share}), hook=spy)
+        for share, spy in zip((0.0, 0.8), spies, strict=True)
+    )
+    for one, other in zip(spies[0].updates, spies[1].updates, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    assert plain.weights_sha256 != averaged.weights_sha256
+    assert plain.loss != averaged.loss
+    with pytest.raises(JobError, match="would bring back weights"):
+        small({"server.average": 0.5, "server.prune": 0.5})

@@ -123,7 +123,7 @@ class Training:
         attendance = Attendance(network, job.train.exclude)
         clock = VirtualClock() if job.execute.clock == "virtual" else RealClock()
         samples = rows_of_all(job, federation, model.size)
-        server = Server(model, aggregator, *links.of(model), Pruning.of(job, model), samples)
+        server = Server(model, aggregator, *links.of(model), Pruning.of(job, model), samples, job.server.average)
         picked = pick(Parts(job, federation, build_model(job, federation), full_steps))  # last: it may fork
         return Training(
             job, federation, model, picked.executor, picked.why, injector, server, clock, network, attendance
@@ -295,7 +295,7 @@ class Training:
 
     def evaluate(self, rnd: RoundSession | NoRound, number: int) -> tuple[float, float]:
         federation = self.federation
-        with rnd.phase("evaluate"):
+        with rnd.phase("evaluate"), self.server.judged():
             self.take_time(self.network.server.evaluate_s(len(federation.test_rows), self.model.size))
             loss, accuracy = evaluate(self.model.module, federation.x, federation.y, federation.test_rows)
             rnd.evaluated(loss=loss, accuracy=accuracy, samples=len(federation.test_rows))
@@ -318,6 +318,7 @@ class Training:
     def result(
         self, run: Run | NoRun, loss: float | None, accuracy: float | None, counts: Counter[str], wall_s: float
     ) -> Result:
+        self.server.finish()
         return Result(
             run_id=run.id,
             rounds=counts["rounds"],

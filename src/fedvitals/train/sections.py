@@ -181,6 +181,13 @@ class ServerSpec(Section):
         "Keep each client's last update, and step by the mean of all, corrected by those that came: "
         "[when](../how-to/train-asynchronously.md).",
     )
+    average: float = key(
+        0.0,
+        "Share that a running mean of the global models keeps a round; the mean is judged, and is the result. Clients "
+        "go on from the last model. 0: none.",
+        low=0.0,
+        high=0.999,
+    )
     prune: float = key(
         0.0, "Share of the weights that is [cut](../how-to/save-memory.md) in the end; 0 cuts none.", low=0.0, high=0.99
     )
@@ -207,6 +214,8 @@ class ServerSpec(Section):
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
+        if self.average and self.prune:
+            raise JobError("server.average would bring back weights that server.prune cuts; take one of the two")
         if not self.remember:
             return
         if self.aggregator not in REMEMBERING:  # what a client sent is part of every later step: no vote keeps it out

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 from fedvitals.train.aggregate import Aggregator
 from fedvitals.train.aggregators.averaging import FedAdam, FedAvg, FedAvgM
+from fedvitals.train.averaging import RunningMean
 from fedvitals.train.downlink import Downlink
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.hooks import RoundUpdates
@@ -28,8 +30,10 @@ class Server:
         downlink: Downlink,
         pruning: Pruning | None = None,
         samples: Mapping[str, int] | None = None,
+        average: float = 0.0,
     ) -> None:
-        """`samples`, the rows of each client, are for a server that remembers what each sent last."""
+        """`samples`, the rows of each client, are for a server that remembers what each sent last; `average` is the
+        share that a running mean of the models keeps."""
         self.model = model
         self.uplink, self.downlink = uplink, downlink
         self._aggregator = aggregator
@@ -46,6 +50,7 @@ class Server:
         self._state = aggregator.init(size)
         self._remembered = Remembered(samples, size) if samples is not None else None
         self._state_before = self._state  # of the round that may yet be rolled back
+        self._mean = RunningMean(average) if average else None
 
     def outgoing(self) -> Tensor:
         """The model as clients have it when they begin, while others may move it."""
@@ -63,6 +68,17 @@ class Server:
         self._live_before = self._live
         if self._pruning is not None:
             self._keep(self._pruning.mask(self._rounds, self.model.weights))
+        if self._mean is not None:
+            self._mean.add(self.model.weights)
+
+    def judged(self) -> AbstractContextManager[None]:
+        """Inside, the model is the one that is judged: where models are averaged, their mean."""
+        return nullcontext() if self._mean is None else self._mean.inside(self.model.weights)
+
+    def finish(self) -> None:
+        """No more steps: what was judged is what stays."""
+        if self._mean is not None:
+            self._mean.put_into(self.model.weights)
 
     def _keep(self, live: Tensor) -> None:
         """Only these values of the model."""
@@ -103,5 +119,7 @@ class Server:
         self.model.load_integers({name: state[name] for name in self.model.integers if name in state})
         if self._pruning is not None:
             self._keep(self._live_before)
+        if self._mean is not None:
+            self._mean.roll_back()
         self.downlink.rolled_back()
         self.uplink.rolled_back()

@@ -26,7 +26,7 @@ examples = (
     "fedvitals bench faults --minutes 60  # goes on where it was stopped",
     "fedvitals bench faults --minutes 0 --write docs",
 )
-OPTIONS = ("minutes", "data", "tuning", "results", "redo", "write")  # what only some benches take
+OPTIONS = ("minutes", "data", "tuning", "results", "redo", "only", "write")  # what only some benches take
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="faults, codecs: where results are kept (default: in .bench; faults --write: beside the page)",
     )
     parser.add_argument("--redo", action="store_true", help="faults: play again what other rules have judged")
+    parser.add_argument("--only", metavar="PROBLEM", help="codecs: race this one; the page keeps all else as it is")
     parser.add_argument(
         "--write",
         metavar="FOLDER",
