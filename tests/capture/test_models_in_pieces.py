@@ -115,3 +115,41 @@ def test_what_does_not_fit_is_said_as_ever() -> None:
         flattener.difference({"weight": torch.zeros(2, 3)}, start)
     turned: dict[str, Tensor] = {"weight": torch.arange(6.0).view(3, 2).t(), "bias": torch.ones(2)}
     assert flattener.difference(turned, start).tolist() == [0, 2, 4, 1, 3, 5, 1, 1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_state_is_copied_into_its_place(name: str) -> None:
+    """In one go where it can be read as it lies, and then the same as in steps; else it is left to those."""
+    model = MODELS[name]()
+    flattener, other = Flattener(model), moved(model)
+    found = flattener.copied(other.state_dict(), torch.empty)
+    read = ("with a say of its own", "with a hook", *READ_AS_THEY_LIE)  # a state dict has nothing to say any more
+    assert (found is not None) == (kernel.in_use() and name in read and flattener.size > 0)
+    assert found is None or torch.equal(found, flattener.row(other))
+
+
+@compiled
+def test_only_a_state_of_just_these_layers_is_copied() -> None:
+    """Counts beside them are none; another layer, another shape, a missing one, a turned one and no room are."""
+    state = nn.Linear(3, 2).state_dict()
+    flattener = Flattener(state)
+    assert flattener.copied(state | {"seen": torch.tensor(3), "extra": "of a module"}, torch.empty) is not None
+    others: list[Any] = [
+        state | {"gate": torch.zeros(2)},
+        state | {"weight": torch.zeros(2, 4)},
+        {"weight": state["weight"]},
+        state | {"weight": torch.zeros(3, 2).t()},
+        state | {"weight": state["weight"].to(torch.bfloat16)},
+        state | {"weight": state["weight"].numpy()},
+        [tensor.numpy() for tensor in state.values()],
+    ]
+    assert [flattener.copied(other, torch.empty) for other in others] == [None] * len(others)
+    assert flattener.copied(state, lambda size: None) is None
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_a_state_has_beside_its_layers(name: str) -> None:
+    """Is what has no direction, and nothing in most models: then no tensor is looked at."""
+    state = MODELS[name]().state_dict()
+    counts = [key for key, value in state.items() if not value.is_floating_point()]
+    assert list(Flattener(state).beside(state)) == counts

@@ -95,12 +95,7 @@ class Models:
     def reference(self, source: Source, round_number: int, version: int) -> Reference:
         """Take in the global model at a round's start: its statistics, its drift, and a copy to keep."""
         state = source if isinstance(source, FlatRow) else taken(source)
-        flattener, sketcher = self._same_or_new(source, state)
-        found = state.row if isinstance(state, FlatRow) else flattener.row(state)
-        with self._lock:
-            row = self._shelf.row(found)
-        if row is found and isinstance(state, FlatRow):  # no room: then a copy elsewhere
-            row = flattener.row(state)
+        flattener, sketcher, row = self._copied(state) or self._copied_in_steps(source, state)
         reference = Reference(flattener, sketcher, row, version, flattener.fingerprint(row))
         self._wait(reference, round_number)
         if self._recorder.settings.keep_models:
@@ -108,6 +103,24 @@ class Models:
         self._module = _weak(source)
         self._remember(reference)
         return reference
+
+    def _copied(self, state: Source) -> tuple[Flattener, Sketcher | None, Row] | None:
+        """Straight onto the shelf, where it is a model as there was before: that is so in nearly every round."""
+        if not self._flatteners:
+            return None
+        flattener, sketcher = self._flatteners[-1]
+        with self._lock:
+            row = flattener.copied(state, self._shelf.empty_row)
+        return None if row is None else (flattener, sketcher, row)
+
+    def _copied_in_steps(self, source: Source, state: Source) -> tuple[Flattener, Sketcher | None, Row]:
+        flattener, sketcher = self._same_or_new(source, state)
+        found = state.row if isinstance(state, FlatRow) else flattener.row(state)
+        with self._lock:
+            row = self._shelf.row(found)
+        if row is found and isinstance(state, FlatRow):  # no room: then a copy elsewhere
+            row = flattener.row(state)
+        return flattener, sketcher, row
 
     def at_version(self, version: int | None) -> Reference | None:
         """A recent version of the global model; the latest for None; None when it is gone or there was none."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedvitals.capture.tensors.sketch import UNIT_BUCKETS, Sketcher, unit_sketch_scale
 from fedvitals.vocabulary import STATISTICS, Layout
 
-VERSION = 3
+VERSION = 4
 LIBRARY = Path(__file__).with_name("_kernel.so")
 SHORT = 1 << 16  # values, whose norms take some microseconds
 
@@ -240,11 +240,12 @@ def _declare_pieces(found: Any) -> None:
     found.fedvitals_same.restype, found.fedvitals_difference.restype = _number, None
     found.fedvitals_same.argtypes = (_address, _address, _number, _address)
     found.fedvitals_difference.argtypes = (_address, _address, _number, _address, _address)
+    found.fedvitals_gather.restype, found.fedvitals_gather.argtypes = None, (_address, _address, _number, _address)
 
 
 class Pieces:
-    """A row that lies in pieces, as a model's tensors do: compared with a whole one, or taken less that. Each piece and
-    the row lie value by value, in float32."""
+    """A row that lies in pieces, as a model's tensors do: compared with a whole one, taken less that, or made whole.
+    Each piece and the row lie value by value, in float32."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._count = len(sizes)
@@ -263,6 +264,12 @@ class Pieces:
         places = self._places(*[tensor.data_ptr() for tensor in tensors])
         self._library.fedvitals_difference(places, self._sizes, self._count, row.data_ptr(), found.data_ptr())
         return found
+
+    def gather(self, tensors: Sequence[Tensor], place: Tensor) -> Tensor:
+        """A copy of them in `place`."""
+        places = self._places(*[tensor.data_ptr() for tensor in tensors])
+        self._library.fedvitals_gather(places, self._sizes, self._count, place.data_ptr())
+        return place
 
 
 def lengths(tensors: Sequence[Tensor]) -> Tensor | None:

@@ -9,8 +9,9 @@ import copy
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -109,6 +110,23 @@ class Flattener:
             tensors = [_real(tensor).to(device=self.device, dtype=torch.float32) for tensor in tensors]
         return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
+    def copied(self, state: Source, empty_row: Callable[[int], Tensor | None]) -> Tensor | None:
+        """A copy of a state dict's values in a place that is asked for, in one go. None where it has other layers than
+        these, or cannot be read as it lies, or there is no place: then `fits` and `row` tell more."""
+        if not isinstance(state, Mapping) or not kernel.in_use() or not self.size:
+            return None
+        tensors = self._as_they_lie(state)
+        if tensors is None or floats(self.beside(state)):
+            return None
+        place = empty_row(self.size)
+        return None if place is None else self._pieces.gather(tensors, place)
+
+    def beside(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a state dict has under other names than those of this layout: mostly nothing, which is told quickly."""
+        if state.keys() == self._known:
+            return {}
+        return {name: value for name, value in state.items() if name not in self._known}
+
     def difference(self, source: Source, start: Tensor, place: Tensor | None = None) -> Tensor:
         """A source's values less this row, in `place` where it could be put there; ValueError as for `row`."""
         tensors = self._lying(source, start)
@@ -125,7 +143,10 @@ class Flattener:
 
     def _lying(self, source: Source, row: Tensor) -> Sequence[Tensor] | None:
         """The source's own tensors, where the kernel can read them as they lie, beside this row; else None."""
-        if self._positional or isinstance(source, FlatRow) or not kernel.takes_row(row):
+        return self._as_they_lie(source) if kernel.takes_row(row) else None
+
+    def _as_they_lie(self, source: Source) -> Sequence[Tensor] | None:
+        if self._positional or isinstance(source, FlatRow):
             return None
         tensors = self._ways.into(source)
         if tensors is None:

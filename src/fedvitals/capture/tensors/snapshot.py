@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from safetensors.torch import save
 from torch import Tensor
@@ -16,7 +18,7 @@ class Snapshot:
     def __init__(self, source: Source | None, flattener: Flattener, row: Tensor) -> None:
         self._flattener = flattener
         self._row = row
-        self._integers = _integers(source)
+        self._integers = _integers(source, flattener)
         self.size_bytes = 4 * flattener.size + sum(t.numel() * t.element_size() for t in self._integers.values())
 
     def to_bytes(self) -> bytes:
@@ -37,7 +39,9 @@ class Snapshot:
         return data
 
 
-def _integers(source: Source | None) -> dict[str, Tensor]:
+def _integers(source: Source | None, flattener: Flattener) -> dict[str, Tensor]:
     if isinstance(source, FlatRow):
         return dict(source.integers)
+    if isinstance(source, Mapping):
+        source = flattener.beside(source)
     return {} if source is None else integers(source)
