@@ -35,7 +35,7 @@ MOST_CARRIERS = 3
 CONTEXT_COLUMNS = slice(len(FEATURES) - len(CONTEXT), len(FEATURES))
 ACCUSE, SUSPECT = 1.0, 0.0  # how high a clock stands at its two thresholds
 BESIDE_ACCUSED, BESIDE_SUSPECT = -0.5, -1.0  # how high it need stand where somebody is accused, or suspected, already:
-# in lessons of families that the scorer was not fitted on, 99 and 97 of 100 of those named so are bad
+# in lessons of families that the scorer was not fitted on, 98 and 96 of 100 of those named are bad (`bench.scorer`)
 
 
 @dataclass(frozen=True, slots=True)
