@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedvitals.bench.scorer.calibration import easing, exceeded_by, pair_thresholds
+from fedvitals.bench.scorer.calibration import calibrated, easing, exceeded_by, highest_clock, pair_thresholds
 from fedvitals.bench.scorer.curriculum import THIRD_MIX, lesson
 from fedvitals.bench.scorer.fitting import Fitted, as_trees, separating
 from fedvitals.bench.scorer.kinds import ALARMS, EXACT, KINDS, WATCHED
-from fedvitals.bench.scorer.lessons import learnt
+from fedvitals.bench.scorer.lessons import Learnt, learnt
 from fedvitals.diagnose.evidence.course import CONTEXT, FEATURES
 from fedvitals.diagnose.evidence.forest import Scorers, load, save
-from fedvitals.diagnose.evidence.suspicion import CLOCKS
+from fedvitals.diagnose.evidence.suspicion import ACCUSE, CLOCKS, SUSPECT
 from fedvitals.train.job import Job
 
 
@@ -131,6 +131,24 @@ def test_what_makes_sound_runs_stand_higher_is_taken_off() -> None:
     assert abs(found[CONTEXT.index("cohort")] - 2) < 0.6
     assert found[CONTEXT.index("wild")] == 0
     assert abs(found[CONTEXT.index("classes")]) < 0.6
+
+
+def test_all_clocks_together_keep_the_rates_of_a_run() -> None:
+    """However many pairs watch, and in large cohorts, which stand higher by chance, as in small ones."""
+    random = np.random.default_rng(0)
+    large = random.random(4000) < 0.5
+    lessons, clocks = [], []
+    for higher in large:
+        features = np.zeros((3, len(FEATURES)), np.float16)
+        features[:, FEATURES.index("context.cohort")] = 4.0 * higher
+        clients = np.arange(3, dtype=np.int32)
+        lessons.append(Learnt(0, "blobs", "clean", features, clients, np.zeros_like(clients), np.zeros(3, bool)))
+        clocks.append(random.gumbel(size=(3, len(ALARMS), len(CLOCKS))) + 3.0 * higher)
+    found = calibrated(lessons[:2000], clocks[:2000], accuse=0.01, suspect=0.05)
+    high = np.array([highest_clock(one, seen, found).max() for one, seen in zip(lessons, clocks, strict=True)])[2000:]
+    assert 0.004 < (high >= ACCUSE).mean() < 0.025
+    for some in (large[2000:], ~large[2000:]):
+        assert 0.02 < (high[some] >= SUSPECT).mean() < 0.1
 
 
 def test_every_alarm_is_watched_by_clocks_that_there_are() -> None:

@@ -13,23 +13,18 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from fedvitals.bench.faults.problems import FOLDER_VARIABLE
 from fedvitals.bench.scorer import calibration
 from fedvitals.bench.scorer.curriculum import SECOND_MIX, THIRD_MIX, WIDE_MIX, lesson
 from fedvitals.bench.scorer.fitting import KINDS, alarms, names
-from fedvitals.bench.scorer.kinds import ALARMS, WATCHED
+from fedvitals.bench.scorer.kinds import ALARMS
 from fedvitals.bench.scorer.leaving_out import watched_unseen
-from fedvitals.bench.scorer.lessons import Learnt, learnt
+from fedvitals.bench.scorer.lessons import learnt
 from fedvitals.bench.scorer.report import told
 from fedvitals.diagnose.evidence.course import FEATURES
-from fedvitals.diagnose.evidence.forest import SCORER, Scorers, Thresholds, save
-from fedvitals.diagnose.evidence.suspicion import CLOCKS, CONTEXT_COLUMNS, heights
-from fedvitals.store.table import Floats
+from fedvitals.diagnose.evidence.forest import SCORER, Scorers, save
 
 ACCUSE_RATE = 0.0075  # of runs without a fault, of all kinds and clocks together: exact rules need some of the 1% too
 SUSPECT_RATE = 0.025  # and of the 3%
@@ -61,38 +56,15 @@ def main(words: Sequence[str] | None = None) -> int:
     ]
     print(f"{len(lessons)} lessons, {time.perf_counter() - began:.0f} s", file=sys.stderr)
     clocks = watched_unseen(lessons)
-    limits = _calibrated(lessons, clocks)
-    print(told(lessons, [_heights(one, seen, limits) for one, seen in zip(lessons, clocks, strict=True)]))
+    limits = calibration.calibrated(lessons, clocks, accuse=ACCUSE_RATE, suspect=SUSPECT_RATE)
+    print(
+        told(lessons, [calibration.highest_clock(one, seen, limits) for one, seen in zip(lessons, clocks, strict=True)])
+    )
     sound = sum(one.clean for one in lessons)
     about = {"lessons": len(lessons), "clean": sound, "accuse_rate": ACCUSE_RATE, "suspect_rate": SUSPECT_RATE}
     save(args.write, Scorers(tuple(ALARMS), KINDS, FEATURES, limits, alarms(lessons), names(lessons)), about)
     print(f"{args.write}: {args.write.stat().st_size:,} bytes, {time.perf_counter() - began:.0f} s", file=sys.stderr)
     return 0
-
-
-def _calibrated(lessons: Sequence[Learnt], clocks: Sequence[Floats]) -> Thresholds:
-    """From the lessons without a fault."""
-    clean = [place for place, one in enumerate(lessons) if one.clean]
-    maxima = calibration.largest([clocks[place] for place in clean])
-    watched = np.array([[clock in WATCHED[alarm] for clock in CLOCKS] for alarm in ALARMS])
-    accuse, suspect = (calibration.pair_thresholds(maxima, watched, rate) for rate in (ACCUSE_RATE, SUSPECT_RATE))
-    plain = calibration.highest([clocks[place] for place in clean], accuse, suspect)
-    medians = np.array([np.median(np.nan_to_num(_contexts(lessons[place])), axis=0) for place in clean])
-    weights = calibration.easing(medians, plain)
-    start = Thresholds(accuse, suspect, weights, np.array([0.0, 1.0]))
-    left = np.array([_heights(lessons[place], clocks[place], start).max() for place in clean])
-    levels = np.array([calibration.exceeded_by(left, rate) for rate in (SUSPECT_RATE, ACCUSE_RATE)])
-    return replace(start, levels=levels)
-
-
-def _heights(lesson: Learnt, clocks: Floats, thresholds: Thresholds) -> Floats:
-    """[rows]: of the clock that stands highest."""
-    found: Floats = heights(clocks, _contexts(lesson), thresholds).max(axis=(1, 2))
-    return found
-
-
-def _contexts(lesson: Learnt) -> Floats:
-    return lesson.features[:, CONTEXT_COLUMNS].astype(np.float64)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,16 @@ off, and the two levels that all runs share are set on what is left.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedvitals.bench.scorer.kinds import ALARMS, WATCHED
+from fedvitals.bench.scorer.lessons import Learnt
 from fedvitals.diagnose.evidence.course import CONTEXT
-from fedvitals.diagnose.evidence.suspicion import on_one_scale
+from fedvitals.diagnose.evidence.forest import Thresholds
+from fedvitals.diagnose.evidence.suspicion import CLOCKS, CONTEXT_COLUMNS, heights, on_one_scale
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -25,6 +29,31 @@ TAIL = 0.15  # of the runs, from which the tail is fitted
 EASED_BY = ("cohort", "agreement", "classes", "repeats", "spread", "usual_rows")  # none of which a few bad clients move
 HIGH = 0.9  # the share of sound runs that stand below what is taken off
 SIMPLER = 0.002  # weight of the penalty on it
+
+
+def calibrated(lessons: Sequence[Learnt], clocks: Sequence[Floats], *, accuse: float, suspect: float) -> Thresholds:
+    """From the lessons without a fault, with these rates; clocks are of each lesson [rows, alarms, clocks]."""
+    clean = [place for place, one in enumerate(lessons) if one.clean]
+    maxima = largest([clocks[place] for place in clean])
+    watched = np.array([[clock in WATCHED[alarm] for clock in CLOCKS] for alarm in ALARMS])
+    upper, lower = (pair_thresholds(maxima, watched, rate) for rate in (accuse, suspect))
+    plain = np.array([on_one_scale(clocks[place], upper, lower).max() for place in clean])
+    medians = np.array([np.median(np.nan_to_num(_contexts(lessons[place])), axis=0) for place in clean])
+    weights = easing(medians, plain)
+    start = Thresholds(upper, lower, weights, np.array([0.0, 1.0]))
+    left = np.array([highest_clock(lessons[place], clocks[place], start).max() for place in clean])
+    levels = np.array([exceeded_by(left, rate) for rate in (suspect, accuse)])
+    return replace(start, levels=levels)
+
+
+def highest_clock(lesson: Learnt, clocks: Floats, thresholds: Thresholds) -> Floats:
+    """[rows]: of the clock that stands highest."""
+    found: Floats = heights(clocks, _contexts(lesson), thresholds).max(axis=(1, 2))
+    return found
+
+
+def _contexts(lesson: Learnt) -> Floats:
+    return lesson.features[:, CONTEXT_COLUMNS].astype(np.float64)
 
 
 def pair_thresholds(maxima: Floats, watched: Bools, rate: float) -> Floats:
@@ -59,11 +88,6 @@ def easing(contexts: Floats, highest: Floats) -> Floats:
     found = np.zeros(len(CONTEXT))
     found[places] = fitted.coef_ / width
     return found
-
-
-def highest(clocks: Sequence[Floats], accuse: Floats, suspect: Floats) -> Floats:
-    """[runs]: how high the highest of each stands."""
-    return np.array([on_one_scale(one, accuse, suspect).max() for one in clocks])
 
 
 def largest(clocks: Sequence[Floats]) -> Floats:

@@ -27,7 +27,7 @@ def watched_unseen(lessons: Sequence[Learnt]) -> list[NDArray[np.float64]]:
     for part in sorted(set(place)):
         scorers = alarms([one for one, own in zip(lessons, place, strict=True) if own != part])
         others = [index for index, own in enumerate(place) if own == part]
-        for index in others:
+        for index in others:  # one by one: millions of rows at once take more memory than there is
             one = lessons[index]
             some = scorers.scores(one.features.astype(np.float32))
             found[index] = watched(some, one.client.astype(np.int64), one.attempt.astype(np.int64))

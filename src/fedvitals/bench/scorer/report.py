@@ -13,7 +13,6 @@ from fedvitals.bench.scorer.lessons import Learnt
 from fedvitals.diagnose.evidence.suspicion import limits
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def told(lessons: Sequence[Learnt], heights: Sequence[Floats]) -> str:
@@ -34,15 +33,16 @@ def told(lessons: Sequence[Learnt], heights: Sequence[Floats]) -> str:
 
 def _counted(one: Learnt, heights: Floats) -> Floats:
     accuse, suspect = limits(float(heights.max()))
-    accused, suspected = (np.unique(one.client[heights >= level]) for level in (accuse, min(accuse, suspect)))
+    accused, suspected = (heights >= level for level in (accuse, min(accuse, suspect)))
     guilty = np.unique(one.client[one.guilty])
+    honest = np.setdiff1d(one.client, guilty)
     return np.array(
         [
             1.0,
             len(guilty),
-            len(np.intersect1d(guilty, accused)),
-            len(np.intersect1d(guilty, suspected)),
-            len(np.setdiff1d(accused, guilty)),
-            len(np.setdiff1d(suspected, guilty)),
+            len(np.intersect1d(guilty, one.client[accused & one.guilty])),
+            len(np.intersect1d(guilty, one.client[suspected & one.guilty])),
+            len(np.intersect1d(honest, one.client[accused])),
+            len(np.intersect1d(honest, one.client[suspected])),
         ]
     )
