@@ -30,7 +30,9 @@ def test_a_whole_round_is_measured_at_once_and_let_go_of() -> None:
             del updates
             assert alive() is None  # what waits lies on the shelf
             (entry,) = rnd.recorder.pending._entries
-            assert (entry.summary is not None, len(entry.rows)) == (known, 0 if known else clients)
+            assert (entry.found is None, 0 if entry.rows is None else len(entry.rows)) == (
+                (False, 0) if known else (True, clients)
+            )
         seen[name] = by_client(name)
     for client, one in seen["waiting"].items():
         other = seen["at-once"][client]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import fedvitals
 from fedvitals.capture.tensors import Flattener, Sketcher, Summary, gradient_statistics, kernel, summarise
+from fedvitals.capture.tensors.plan import PlanStructure
 from fedvitals.store import open_store
 from fedvitals.vocabulary import Layout
 
@@ -225,7 +226,23 @@ def test_a_kernel_that_cannot_be_used_is_not(what: str, tmp_path: Path) -> None:
 
 
 @compiled
-def test_the_structures_are_as_long_as_c_says() -> None:
-    """Python's mirror of the kernel's structures has all their fields."""
-    assert ctypes.sizeof(kernel._Plan) == 6 * 8 + 4 * 8 + 8
-    assert ctypes.sizeof(kernel._Found) == 8 * len(kernel.OUTPUTS)
+def test_the_structure_is_as_long_as_c_says() -> None:
+    """Python's mirror of the kernel's structure has all its fields."""
+    assert ctypes.sizeof(PlanStructure) == 6 * 8 + 4 * 8 + 8
+
+
+@compiled
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40))
+def test_halves_are_torchs(values: list[float]) -> None:
+    """Sketches are halved by the kernel as torch halves numbers, subnormal ones too: a layer that is kept whole shows
+    its values, as shares of the norm, to the last bit."""
+    flattener = model_of([(1,)] * len(values))
+    rows = torch.tensor([values], dtype=torch.float32)
+    found = summarise(rows, flattener.layout, Sketcher(flattener.layout, flattener.device))
+    assert found.sketches is not None
+    with np.errstate(divide="ignore", over="ignore"):
+        share = (1.0 / found.norms).astype(np.float32)
+    if not np.isfinite(share).all() or not np.isfinite(found.norms).all():
+        share = np.zeros(1, np.float32)
+    expected = (rows * torch.from_numpy(share)).half().numpy()
+    np.testing.assert_array_equal(found.sketches, expected)

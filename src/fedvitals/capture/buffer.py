@@ -19,7 +19,7 @@ from fedvitals.capture.draft import Draft
 from fedvitals.capture.losses import kept_losses
 from fedvitals.capture.models import Reference
 from fedvitals.capture.pending import MOST_BYTES, Entry
-from fedvitals.capture.tensors import Row, Snapshot, Source, Summary, joined, kernel, summarise
+from fedvitals.capture.tensors import Row, Snapshot, Source, Summary, joined, kernel
 from fedvitals.store.cohorts import singly
 from fedvitals.vocabulary import Blob, Level, Outcome, Participation, Record, StepBlock, UpdateBlock
 
@@ -77,8 +77,8 @@ class CohortBuffer:
         if not whole or self._recorder.settings.keep_updates or not kernel.takes([updates]):
             return None
         reference, room = self.reference, self._recorder.pending.room
-        summary = summarise(updates, reference.flattener.layout, reference.sketcher, groups=[len(batch)], room=room)
-        return Entry(self, batch, updates.new_empty(0, updates.shape[1]), summary)  # a view would hold on to them
+        found = kernel.find_out([updates], reference.flattener.layout, reference.sketcher, [len(batch)], room)
+        return Entry(self, batch, None, found)  # and not even a view of the updates, which would hold on to them
 
     def finish(self) -> None:
         """The round is over: once its last part is summarised, its cosines are put right."""
@@ -133,7 +133,7 @@ class CohortBuffer:
                 own = slice(start, min(start + BLOCK_ROWS, len(batch)))
                 written += self._emit_block(batch, own, summary, slice(part.start + own.start, part.start + own.stop))
             if self._recorder.settings.keep_updates:
-                self._keep_updates(written, joined([entry.rows for entry in entries]))
+                self._keep_updates(written, joined([entry.rows for entry in entries if entry.rows is not None]))
             self._parts.append((written, None if summary.sketches is None else summary.sketches[part]))
             self._summarised += len(batch)
             self._settle()

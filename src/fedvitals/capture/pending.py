@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fedvitals.capture.batch import Batch
-from fedvitals.capture.tensors import Row, Shelf, Summary, summarise
+from fedvitals.capture.tensors import Row, Shelf, kernel, named, summarise
 
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
@@ -30,8 +30,8 @@ class Entry(NamedTuple):
 
     buffer: CohortBuffer
     batch: Batch
-    rows: Row  # [clients, size]; nobody writes to it any more
-    summary: Summary | None = None  # where it was made at once: then there are no rows
+    rows: Row | None  # [clients, size]; nobody writes to it any more
+    found: kernel.Found | None = None  # where it was found out at once: then there are no rows
 
 
 class Pending:
@@ -48,11 +48,11 @@ class Pending:
 
     def add(self, entry: Entry, *, shelved: bool = False) -> None:
         """`shelved` says that the rows lie in a place that `row` gave."""
-        size = entry.rows.nbytes
+        size = 0 if entry.rows is None else entry.rows.nbytes
         with self._lock:
             if not self._entries:
                 self._oldest_s = time.monotonic()
-            if not shelved and entry.summary is None:
+            if not shelved and entry.rows is not None:
                 rows = self._shelf.row(entry.rows)
                 self._loose_bytes += size if rows is entry.rows else 0
                 entry = entry._replace(rows=rows)
@@ -114,7 +114,7 @@ def _alike(entries: list[Entry]) -> Iterator[list[Entry]]:
 
 
 def _together(first: Entry, entry: Entry) -> bool:
-    if first.summary is not None or entry.summary is not None:
+    if first.rows is None or entry.rows is None:
         return False
     return entry.buffer.reference.flattener is first.buffer.reference.flattener
 
@@ -132,13 +132,13 @@ def _tried(entries: list[Entry]) -> Exception | None:
 
 def _summarise(entries: list[Entry]) -> None:
     first = entries[0]
-    if first.summary is not None:
-        first.buffer.summarised(entries, first.summary, slice(0, len(first.batch)))
+    if first.found is not None:
+        first.buffer.summarised(entries, named(first.found), slice(0, len(first.batch)))
         return
     reference = entries[0].buffer.reference
     groups = list(_rounds(entries))
     sizes = [sum(len(entry.batch) for entry in group) for group in groups]
-    rows = [entry.rows for entry in entries]
+    rows = [entry.rows for entry in entries if entry.rows is not None]
     summary = summarise(rows, reference.flattener.layout, reference.sketcher, groups=sizes)
     offset = 0
     for group, size in zip(groups, sizes, strict=True):

@@ -12,7 +12,7 @@ from fedvitals.capture.tensors.shelf import Shelf
 from fedvitals.capture.tensors.sketch import Sketcher, angle, unit_sketch_scale
 from fedvitals.capture.tensors.snapshot import Snapshot
 from fedvitals.capture.tensors.sources import taken
-from fedvitals.capture.tensors.statistics import Summary, cosines_to_others, joined, summarise
+from fedvitals.capture.tensors.statistics import Summary, cosines_to_others, joined, named, summarise
 
 __all__ = [
     "FlatRow",
@@ -30,6 +30,7 @@ __all__ = [
     "joined",
     "kernel",
     "measuring",
+    "named",
     "norms_of",
     "summarise",
     "taken",

@@ -6,10 +6,12 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define VERSION 4 /* kernel.py asks for it: another one is not used */
+#define VERSION 5 /* kernel.py asks for it: another one is not used */
 #define LANES 16
+#define STRIP 4 /* of so many times LANES buckets */
 #define BLOCK 512 /* values that are summed up in float32 before a double takes over */
 #define STATISTICS 6
 #define UNIT_BUCKETS 8
@@ -17,15 +19,20 @@
 #define OUTWEIGHS 1e3 /* a row whose square is so much the others' drowns them in a float32 sum */
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define CLONES __attribute__((noinline, target_clones("avx2", "default"))) /* inlined, it would be the default */
+#define CLONES __attribute__((noinline, target_clones("avx512f", "avx2", "default"))) /* inlined, it would be the default */
 #else
 #define CLONES
 #endif
 
+#define INLINE static inline __attribute__((always_inline))
+
 typedef float four __attribute__((vector_size(16), aligned(4)));
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float sixteen __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t bits __attribute__((vector_size(64)));
+typedef uint16_t halves __attribute__((vector_size(32)));
 
-/* Mirrored in kernel.py. Pointers that are null ask for nothing. */
+/* Mirrored in kernel.py. */
 struct plan {
     int64_t layers, size, buckets, units, unit_start, unit_columns;
     const int64_t *layer_sizes, *layer_buckets;
@@ -34,16 +41,33 @@ struct plan {
     float unit_step;              /* of a unit sketch: what 1 stands for, as a share of the unit's norm */
 };
 
+/* Rows lie anywhere, `each` says where, or so many values apart from the first on. */
+struct rows {
+    const float *const *each;
+    const float *first;
+    int64_t apart;
+};
+
+static const float *row_of(const struct rows *r, int64_t number)
+{
+    return r->each ? r->each[number] : r->first + number * r->apart;
+}
+
 struct found {
-    float *stats;         /* [rows, layers, STATISTICS] */
-    double *norms;        /* [rows] */
-    uint32_t *nonfinite;  /* [rows, layers] */
-    float *cosines;       /* [rows] */
-    float *total;         /* [size], room to work in */
-    float *sketches;      /* [rows, buckets] */
-    float *unit_norms;    /* [rows, units] */
-    float *unit_sums;     /* [rows, units] */
-    int8_t *unit_sketches; /* [rows, units, 8] */
+    double *norms;         /* [rows] */
+    float *stats;          /* [rows, layers, STATISTICS] */
+    uint32_t *nonfinite;   /* [rows, layers] */
+    float *cosines;        /* [rows] */
+    uint16_t *sketches;    /* [rows, buckets], in half precision, as are the next two */
+    uint16_t *unit_norms;  /* [rows, units] */
+    uint16_t *unit_sums;   /* [rows, units] */
+    int8_t *unit_sketches; /* [rows, units, UNIT_BUCKETS] */
+};
+
+/* Room to work in. */
+struct desk {
+    float *total;                         /* [size]: the sum of a group's rows */
+    float *buckets, *unit_norms, *unit_sums; /* of one row, before they are halved */
 };
 
 struct measured {
@@ -90,22 +114,30 @@ CLONES static void measure(const float *restrict x, int64_t n, struct measured *
     *out = (struct measured){squares, sum, low[0], high[0], nonzero};
 }
 
-/* A value goes to the bucket that its place has when places are counted round and round. Sixteen buckets at a time stay
-   in registers; the lanes beyond the last bucket add up what nobody asks for. */
+/* A value goes to the bucket that its place has when places are counted round and round. A strip of buckets at a time
+   stays in registers. */
 CLONES static void fold(const float *restrict x, const float *restrict signs, int64_t n, int64_t buckets,
                         float *restrict out)
 {
-    for (int64_t first = 0; first < buckets; first += LANES) {
-        eight low = {0}, high = {0};
+    int64_t first = 0;
+    for (; first + STRIP * LANES <= buckets; first += STRIP * LANES) {
+        sixteen sums[STRIP] = {{0}};
+        int64_t i = first;
+        for (; i + STRIP * LANES <= n; i += buckets)
+            for (int k = 0; k < STRIP; k++)
+                sums[k] += *(const sixteen *)(x + i + k * LANES) * *(const sixteen *)(signs + i + k * LANES);
+        memcpy(out + first, sums, sizeof sums);
+        for (; i < n; i += buckets)
+            for (int64_t j = 0; j < STRIP * LANES && i + j < n; j++)
+                out[first + j] += x[i + j] * signs[i + j];
+    }
+    for (; first < buckets; first += LANES) { /* lanes beyond the last bucket add up what nobody asks for */
+        sixteen sum = {0};
         float sums[LANES];
         int64_t i = first, wanted = buckets - first < LANES ? buckets - first : LANES;
-        for (; i + LANES <= n; i += buckets) {
-            const eight *values = (const eight *)(x + i), *turned = (const eight *)(signs + i);
-            low += values[0] * turned[0];
-            high += values[1] * turned[1];
-        }
-        memcpy(sums, &low, sizeof low);
-        memcpy(sums + 8, &high, sizeof high);
+        for (; i + LANES <= n; i += buckets)
+            sum += *(const sixteen *)(x + i) * *(const sixteen *)(signs + i);
+        memcpy(sums, &sum, sizeof sum);
         for (; i < n; i += buckets)
             for (int64_t j = 0; j < wanted && i + j < n; j++)
                 sums[j] += x[i + j] * signs[i + j];
@@ -141,6 +173,35 @@ CLONES static void subtract(const float *restrict x, const float *restrict y, in
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = x[i] - y[i];
+}
+
+/* To the nearest half, to the even one of two (after F. Giesen's float_to_half_fast3_rtne): every case is worked out,
+   and one of them taken. */
+INLINE halves halved(sixteen value)
+{
+    bits v = (bits)value, sign = v & 0x80000000u;
+    v ^= sign;
+    bits tiny = (bits)((sixteen)v + 0.5f) - 0x3f000000u; /* shifts what will be a subnormal's digits to the end */
+    bits usual = (v - 0x38000000u + 0xfffu + ((v >> 13) & 1)) >> 13;
+    bits small = (bits)(v < 0x38800000u), large = (bits)(v >= 0x47800000u), none = (bits)(v > 0x7f800000u);
+    bits half = (tiny & small) | (usual & ~small);
+    half = ((0x7c00u | (none & 0x200u)) & large) | (half & ~large);
+    return __builtin_convertvector(half | sign >> 16, halves);
+}
+
+CLONES static void halve(const float *restrict x, int64_t n, uint16_t *restrict out)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        halves found = halved(*(const sixteen *)(x + i));
+        memcpy(out + i, &found, sizeof found);
+    }
+    if (i < n) {
+        sixteen last = {0};
+        memcpy(&last, x + i, sizeof *x * (n - i));
+        halves found = halved(last);
+        memcpy(out + i, &found, sizeof *out * (n - i));
+    }
 }
 
 /* As torch: a NaN is the least and the largest value of a layer that has one. */
@@ -197,15 +258,15 @@ static double describe_row(const struct plan *p, const float *x, float *stats, u
 }
 
 /* Of the row divided by its norm; nothing but zeros for one that points nowhere. */
-static void sketch_row(const struct plan *p, const float *x, double norm, float *out)
+static void sketch_row(const struct plan *p, const float *x, double norm, float *buckets, uint16_t *out)
 {
     float share = (float)(1.0 / norm);
     if (!isfinite(norm) || !isfinite(share)) {
-        memset(out, 0, sizeof(float) * p->buckets);
+        memset(out, 0, sizeof *out * p->buckets);
         return;
     }
     const float *signs = p->signs;
-    float *bucket = out;
+    float *bucket = buckets;
     for (int64_t l = 0; l < p->layers; l++) {
         fold(x, signs, p->layer_sizes[l], p->layer_buckets[l], bucket);
         x += p->layer_sizes[l];
@@ -213,7 +274,8 @@ static void sketch_row(const struct plan *p, const float *x, double norm, float 
         bucket += p->layer_buckets[l];
     }
     for (int64_t j = 0; j < p->buckets; j++)
-        out[j] *= share;
+        buckets[j] *= share;
+    halve(buckets, p->buckets, out);
 }
 
 /* Norm, sum and sketch of one output unit's row. A column goes to one bucket, but multiplying by a zero for each of the
@@ -247,28 +309,30 @@ CLONES static void sketch_unit(const struct plan *p, const float *x, float *norm
     }
 }
 
-static void sketch_units(const struct plan *p, const float *x, const struct found *f, int64_t row)
+static void sketch_units(const struct plan *p, const float *x, const struct desk *d, const struct found *f, int64_t row)
 {
-    float *norms = f->unit_norms + row * p->units, *sums = f->unit_sums + row * p->units;
-    int8_t *sketches = f->unit_sketches + row * p->units * UNIT_BUCKETS;
+    int64_t begin = row * p->units;
+    int8_t *sketches = f->unit_sketches + begin * UNIT_BUCKETS;
     if (!isfinite(f->norms[row])) {
-        memset(norms, 0, sizeof(float) * p->units);
-        memset(sums, 0, sizeof(float) * p->units);
+        memset(f->unit_norms + begin, 0, sizeof(uint16_t) * p->units);
+        memset(f->unit_sums + begin, 0, sizeof(uint16_t) * p->units);
         memset(sketches, 0, p->units * UNIT_BUCKETS);
         return;
     }
     double squares = 0;
     x += p->unit_start;
     for (int64_t u = 0; u < p->units; u++, x += p->unit_columns) {
-        sketch_unit(p, x, norms + u, sums + u, sketches + u * UNIT_BUCKETS);
-        squares += (double)norms[u] * norms[u];
+        sketch_unit(p, x, d->unit_norms + u, d->unit_sums + u, sketches + u * UNIT_BUCKETS);
+        squares += (double)d->unit_norms[u] * d->unit_norms[u];
     }
     float whole = (float)sqrt(squares);
     whole = whole > TINY ? whole : TINY;
     for (int64_t u = 0; u < p->units; u++) {
-        norms[u] /= whole;
-        sums[u] /= whole * sqrtf((float)p->unit_columns);
+        d->unit_norms[u] /= whole;
+        d->unit_sums[u] /= whole * sqrtf((float)p->unit_columns);
     }
+    halve(d->unit_norms, p->units, f->unit_norms + begin);
+    halve(d->unit_sums, p->units, f->unit_sums + begin);
 }
 
 static int has_direction(double norm)
@@ -281,30 +345,34 @@ static float clipped(double cosine)
     return !isfinite(cosine) ? NAN : (float)(cosine > 1 ? 1 : cosine < -1 ? -1 : cosine);
 }
 
-static void add_others(const struct plan *p, const float *const *rows, int64_t count, const double *norms, int64_t but,
-                       float *total)
+/* Rows of one group: those that begin with `first`, so many. */
+struct group {
+    const struct rows *rows;
+    int64_t first, count;
+};
+
+static void add_others(const struct plan *p, const struct group *g, const double *norms, int64_t but, float *total)
 {
     memset(total, 0, sizeof(float) * p->size);
-    for (int64_t r = 0; r < count; r++)
+    for (int64_t r = 0; r < g->count; r++)
         if (r != but && has_direction(norms[r]))
-            add(rows[r], total, p->size);
+            add(row_of(g->rows, g->first + r), total, p->size);
 }
 
 /* Of each row to the mean of the others, NaN for one that is alone or has no direction. With S the sum of all, `total`,
    dot(u, S - u) = dot(u, S) - |u|^2, and likewise for the length; a row beside which the others vanish is taken by the
    definition. */
-static void compare(const struct plan *p, const float *const *rows, int64_t count, const double *norms, float *total,
-                    float *cosines)
+static void compare(const struct plan *p, const struct group *g, const double *norms, float *total, float *cosines)
 {
     double all = 0;
     int64_t heavy = -1, present = 0;
-    for (int64_t r = 0; r < count; r++)
+    for (int64_t r = 0; r < g->count; r++)
         if (has_direction(norms[r])) {
             all += norms[r] * norms[r];
             present++;
         }
     double whole = dot(total, total, p->size);
-    for (int64_t r = 0; r < count; r++) {
+    for (int64_t r = 0; r < g->count; r++) {
         double square = norms[r] * norms[r];
         cosines[r] = NAN;
         if (!has_direction(norms[r]) || present < 2)
@@ -313,12 +381,13 @@ static void compare(const struct plan *p, const float *const *rows, int64_t coun
             heavy = r;
             continue;
         }
-        double along = dot(rows[r], total, p->size), others = whole - 2 * along + square;
+        double along = dot(row_of(g->rows, g->first + r), total, p->size), others = whole - 2 * along + square;
         cosines[r] = clipped((along - square) / sqrt((others > 0 ? others : 0) * square));
     }
     if (heavy >= 0) {
-        add_others(p, rows, count, norms, heavy, total);
-        cosines[heavy] = clipped(dot(rows[heavy], total, p->size) / (norms[heavy] * sqrt(dot(total, total, p->size))));
+        add_others(p, g, norms, heavy, total);
+        double along = dot(row_of(g->rows, g->first + heavy), total, p->size);
+        cosines[heavy] = clipped(along / (norms[heavy] * sqrt(dot(total, total, p->size))));
     }
 }
 
@@ -327,29 +396,48 @@ int64_t fedvitals_version(void)
     return VERSION;
 }
 
-/* Groups of rows follow each other; those of a group are compared. Gives the number of rows whose norm is not finite. */
-int64_t fedvitals_summarise(const struct plan *p, const float *const *rows, const int64_t *groups, int64_t group_count,
-                            const struct found *f)
+/* Where in `whole` each part begins, in the order of `struct found`; a negative place asks for nothing. */
+static struct found laid_out(char *whole, const int64_t *places)
 {
+    void *at[8];
+    for (int i = 0; i < 8; i++)
+        at[i] = places[i] < 0 ? NULL : whole + places[i];
+    return (struct found){at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]};
+}
+
+/* Groups of rows follow each other; those of a group are compared. Gives the number of rows whose norm is not finite, or
+   -1 where there is no memory to work in. */
+int64_t fedvitals_summarise(const struct plan *p, const float *const *each, const float *start, int64_t apart,
+                            const int64_t *groups, int64_t group_count, char *whole, const int64_t *places)
+{
+    struct rows rows = {each, start, apart};
+    struct found f = laid_out(whole, places);
+    float *room = malloc(sizeof(float) * ((f.cosines ? p->size : 0) + p->buckets + 2 * p->units + 1));
+    if (!room)
+        return -1;
+    struct desk d = {.buckets = room, .unit_norms = room + p->buckets};
+    d.unit_sums = d.unit_norms + p->units;
+    d.total = d.unit_sums + p->units;
     int64_t bad = 0, row = 0;
     for (int64_t g = 0; g < group_count; g++) {
-        int64_t first = row;
-        if (f->cosines)
-            memset(f->total, 0, sizeof(float) * p->size);
-        for (; row < first + groups[g]; row++) {
-            f->norms[row] = describe_row(p, rows[row], f->stats + row * p->layers * STATISTICS,
-                                         f->nonfinite + row * p->layers);
-            bad += !isfinite(f->norms[row]);
-            if (f->sketches)
-                sketch_row(p, rows[row], f->norms[row], f->sketches + row * p->buckets);
-            if (f->sketches && p->units)
-                sketch_units(p, rows[row], f, row);
-            if (f->cosines && has_direction(f->norms[row])) /* now, while the row is at hand */
-                add(rows[row], f->total, p->size);
+        struct group group = {&rows, row, groups[g]};
+        if (f.cosines)
+            memset(d.total, 0, sizeof(float) * p->size);
+        for (; row < group.first + group.count; row++) {
+            const float *x = row_of(&rows, row);
+            f.norms[row] = describe_row(p, x, f.stats + row * p->layers * STATISTICS, f.nonfinite + row * p->layers);
+            bad += !isfinite(f.norms[row]);
+            if (f.sketches)
+                sketch_row(p, x, f.norms[row], d.buckets, f.sketches + row * p->buckets);
+            if (f.unit_sketches)
+                sketch_units(p, x, &d, &f, row);
+            if (f.cosines && has_direction(f.norms[row])) /* now, while the row is at hand */
+                add(x, d.total, p->size);
         }
-        if (f->cosines)
-            compare(p, rows + first, groups[g], f->norms + first, f->total, f->cosines + first);
+        if (f.cosines)
+            compare(p, &group, f.norms + group.first, d.total, f.cosines + group.first);
     }
+    free(room);
     return bad;
 }
 

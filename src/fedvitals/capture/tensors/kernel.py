@@ -8,66 +8,23 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedvitals.capture.tensors.sketch import UNIT_BUCKETS, Sketcher, unit_sketch_scale
-from fedvitals.vocabulary import STATISTICS, Layout
+from fedvitals.capture.tensors.plan import Arrangement, plain_plan, plan_of
+from fedvitals.capture.tensors.sketch import Sketcher
+from fedvitals.vocabulary import Layout
 
-VERSION = 4
+VERSION = 5
 LIBRARY = Path(__file__).with_name("_kernel.so")
 SHORT = 1 << 16  # values, whose norms take some microseconds
 
 _number, _address = ctypes.c_int64, ctypes.c_void_p
-
-
-class _Plan(ctypes.Structure):
-    _fields_ = (
-        *((name, _number) for name in ("layers", "size", "buckets", "units")),
-        *((name, _number) for name in ("unit_start", "unit_columns")),
-        *((name, _address) for name in ("layer_sizes", "layer_buckets", "signs", "unit_projection")),
-        ("unit_step", ctypes.c_float),
-    )
-
-
-OUTPUTS = ("stats", "norms", "nonfinite", "cosines", "total", "sketches", "unit_norms", "unit_sums", "unit_sketches")
-
-
-class _Found(ctypes.Structure):
-    _fields_ = tuple((name, _address) for name in OUTPUTS)
-
-
-class Plan:
-    """What the kernel has to know of a layout and its sketcher; keeps alive what its structure points to."""
-
-    def __init__(self, layout: Layout, sketcher: Sketcher | None) -> None:
-        sizes = np.array([layer.size for layer in layout.layers], np.int64)
-        self.layers, self.size = len(sizes), int(sizes.sum())
-        self.buckets = self.units = 0
-        self._kept: list[Any] = [sizes]
-        self.structure = _Plan(layers=self.layers, size=self.size, layer_sizes=sizes.ctypes.data)
-        self.address = ctypes.byref(self.structure)
-        if sketcher is not None:
-            self._add_sketcher(layout, sketcher)
-
-    def _add_sketcher(self, layout: Layout, sketcher: Sketcher) -> None:
-        buckets, signs = np.array(layout.sketch_buckets, np.int64), sketcher.signs
-        plan, self.buckets = self.structure, sketcher.buckets
-        plan.buckets, plan.layer_buckets, plan.signs = sketcher.buckets, buckets.ctypes.data, signs.data_ptr()
-        self._kept += [buckets, signs]
-        if layout.unit_layer is not None:
-            projection = np.ascontiguousarray(sketcher.unit_projection.numpy()[1:].T)
-            plan.units = self.units = layout.units
-            plan.unit_start = int(sum(layer.size for layer in layout.layers[: layout.unit_layer]))
-            plan.unit_columns, plan.unit_projection = len(projection), projection.ctypes.data
-            plan.unit_step = unit_sketch_scale()
-            self._kept.append(projection)
 
 
 @functools.cache
@@ -77,7 +34,10 @@ def library() -> Any:
         found = ctypes.CDLL(str(LIBRARY))
         found.fedvitals_version.restype = found.fedvitals_summarise.restype = _number
         found.fedvitals_norms.restype = None
-        found.fedvitals_summarise.argtypes = (_address, _address, _address, _number, _address)
+        found.fedvitals_summarise.argtypes = (
+            *(_address, _address, _address, _number),
+            *(_address, _number, _address, _address),
+        )
         found.fedvitals_norms.argtypes = (_address, _address, _number, _address)
         _declare_pieces(found)
         return found if found.fedvitals_version() == VERSION else None
@@ -99,107 +59,79 @@ def takes_row(row: Tensor) -> bool:
     return library() is not None and row.is_cpu and row.dtype is torch.float32 and row.is_contiguous()
 
 
-@functools.lru_cache(maxsize=16)
-def _plain_plan(layout: Layout) -> Plan:
-    return Plan(layout, None)
+Room = Callable[[int], np.ndarray | None]  # so many bytes to put something into, where there are any
 
 
-def _plan_of(layout: Layout, sketcher: Sketcher | None) -> Plan:
-    if sketcher is None:
-        return _plain_plan(layout)
-    if sketcher.plan is None:
-        sketcher.plan = Plan(layout, sketcher)
-    return sketcher.plan  # type: ignore[no-any-return]  # sketch.py knows nothing of this module
+class Found(NamedTuple):
+    """What was found out, as it lies."""
+
+    whole: np.ndarray  # bytes
+    arrangement: Arrangement
+    bad: int  # rows whose norm is not finite
+
+    def fields(self) -> dict[str, Any]:
+        """Of a `Summary`."""
+        parts = self.arrangement.parts.items()
+        fields: dict[str, Any] = {
+            name: self.whole[part.begin : part.end].view(part.kind).reshape(part.shape) for name, part in parts
+        }
+        return fields if self.bad else fields | {"nonfinite": None}
 
 
-class _Pointers:
+def find_out(
+    rows: Sequence[Tensor],
+    layout: Layout,
+    sketcher: Sketcher | None,
+    groups: Sequence[int] | None,
+    room: Room | None = None,
+) -> Found:
+    """Of rows that `kernel.takes`; into `room`, where it has any."""
+    plan = plan_of(layout, sketcher)
+    count = sum(map(len, rows))
+    arrangement = plan.arranged(count, groups is not None)
+    whole = None if room is None else room(arrangement.size_bytes)
+    if whole is None:
+        whole = np.empty(arrangement.size_bytes, np.uint8)
+    sizes = [count] if groups is None else groups
+    lying = _Lying(rows)
+    bad = library().fedvitals_summarise(
+        plan.address,
+        lying.each,
+        lying.first,
+        lying.apart,
+        (_number * len(sizes))(*sizes),
+        len(sizes),
+        whole.__array_interface__["data"][0],  # numpy's other ways to an address are several times slower
+        arrangement.places,
+    )
+    if bad < 0:
+        raise MemoryError(f"there is no memory to summarise rows of {plan.size:,} values")
+    return Found(whole, arrangement, bad)
+
+
+class _Lying:
     """Where each row is. Holds on to rows that had to be copied to lie value by value."""
 
     def __init__(self, rows: Sequence[Tensor]) -> None:
         self._rows = [part if part.stride(-1) == 1 or part.shape[-1] <= 1 else part.contiguous() for part in rows]
-        if all(len(part) == 1 for part in rows):
-            self.places = np.array([part.data_ptr() for part in self._rows], np.int64)
+        self.each, self.first, self.apart = None, None, 0
+        if len(self._rows) == 1:
+            self.first, self.apart = self._rows[0].data_ptr(), self._rows[0].stride(0)
+            return
+        if all(len(part) == 1 for part in self._rows):
+            self._places = np.array([part.data_ptr() for part in self._rows], np.int64)
         else:
-            self.places = np.concatenate([_places(part) for part in self._rows])
-
-    def __len__(self) -> int:
-        return len(self.places)
+            self._places = np.concatenate([_places(part) for part in self._rows])
+        self.each = self._places.ctypes.data
 
 
 def _places(part: Tensor) -> np.ndarray:
     return part.data_ptr() + 4 * part.stride(0) * np.arange(len(part), dtype=np.int64)
 
 
-Room = Callable[[int], np.ndarray | None]  # so many bytes to put something into, where there are any
-
-
-def summarised(
-    rows: Sequence[Tensor],
-    layout: Layout,
-    sketcher: Sketcher | None,
-    groups: Sequence[int] | None,
-    room: Room | None = None,
-) -> dict[str, Any]:
-    """The fields of a Summary; they lie in one piece, in `room` where it has any."""
-    plan, pointers = _plan_of(layout, sketcher), _Pointers(rows)
-    count = len(pointers)
-    found, addresses = _laid_out(_shapes(plan, count, compared=groups is not None, sketched=sketcher is not None), room)
-    single = {name: torch.empty(found[name].shape) for name in _ROUNDED if name in found}
-    addresses |= {name: tensor.data_ptr() for name, tensor in single.items()}
-    total = torch.empty(plan.size if groups is not None else 0)
-    sizes = (_number * (1 if groups is None else len(groups)))(*([count] if groups is None else groups))
-    bad = library().fedvitals_summarise(
-        plan.address,
-        pointers.places.ctypes.data,
-        sizes,
-        len(sizes),
-        ctypes.byref(_Found(total=total.data_ptr(), **addresses)),
-    )
-    for name, tensor in single.items():  # torch converts much faster than numpy
-        torch.from_numpy(found[name]).copy_(tensor)
-    return {"cosines": None} | found | ({} if bad else {"nonfinite": None})
-
-
-_ROUNDED = ("sketches", "unit_norms", "unit_sums")  # computed in float32, kept in float16
-
-
-def _shapes(plan: Plan, count: int, *, compared: bool, sketched: bool) -> dict[str, tuple[type, tuple[int, ...]]]:
-    """What is found out, largest numbers first: so each lies where its kind may."""
-    shapes: dict[str, tuple[type, tuple[int, ...]]] = {
-        "norms": (np.float64, (count,)),
-        "stats": (np.float32, (count, plan.layers, len(STATISTICS))),
-        "nonfinite": (np.uint32, (count, plan.layers)),
-    }
-    if compared:
-        shapes["cosines"] = np.float32, (count,)
-    if sketched:
-        shapes["sketches"] = np.float16, (count, plan.buckets)
-    if sketched and plan.units:
-        shapes |= dict.fromkeys(("unit_norms", "unit_sums"), (np.float16, (count, plan.units)))
-        shapes["unit_sketches"] = np.int8, (count, plan.units, UNIT_BUCKETS)
-    return shapes
-
-
-def _laid_out(
-    shapes: dict[str, tuple[type, tuple[int, ...]]], room: Room | None
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Arrays of these shapes one behind the other, and where each begins."""
-    sizes = [math.prod(shape) * np.dtype(kind).itemsize for kind, shape in shapes.values()]
-    whole = None if room is None else room(sum(sizes))
-    if whole is None:
-        whole = np.empty(sum(sizes), np.uint8)
-    found: dict[str, np.ndarray] = {}
-    addresses, begin, first = {}, 0, whole.ctypes.data
-    for (name, (kind, shape)), size in zip(shapes.items(), sizes, strict=True):
-        found[name] = whole[begin : begin + size].view(kind).reshape(shape)
-        addresses[name] = first + begin
-        begin += size
-    return found, addresses
-
-
 def norms(rows: Tensor, layout: Layout) -> np.ndarray:
     """Of each layer of each row, [rows, layers]."""
-    plan, count = _plain_plan(layout), len(rows)
+    plan, count = plain_plan(layout), len(rows)
     lying = rows if rows.stride(-1) == 1 or rows.shape[-1] <= 1 else rows.contiguous()
     first, apart = lying.data_ptr(), 4 * lying.stride(0)
     # By torch and ctypes alone: this is in the middle of a training, and numpy's way to an address costs as much again.
@@ -214,7 +146,7 @@ class RowNorms:
 
     def __init__(self, row: Tensor, layout: Layout) -> None:
         self._row = row  # stays alive, and so where it is
-        self._plan = _plain_plan(layout)
+        self._plan = plain_plan(layout)
         self._place = (_number * 1)(row.data_ptr())
         self._found = np.empty((1, self._plan.layers, 1), np.float32)
         self._address = self._found.ctypes.data

@@ -38,24 +38,27 @@ class Summary:
     unit_sketches: np.ndarray | None = None
 
 
-@torch.no_grad()
 def summarise(
     rows: Tensor | Sequence[Tensor],
     layout: Layout,
     sketcher: Sketcher | None = None,
     *,
     groups: Sequence[int] | None = None,
-    room: kernel.Room | None = None,
 ) -> Summary:
     """Everything recorded of `rows` [rows, size], in one piece or in several, which are not changed.
 
     `groups` are the sizes of cohorts that follow each other in the rows: with them, each row is compared to the others
-    of its cohort. Where the compiled kernel is in use, what it finds out goes into `room`, if that has any.
+    of its cohort.
     """
     parts = [rows] if isinstance(rows, Tensor) else rows
     if kernel.takes(parts):
-        return Summary(**kernel.summarised(parts, layout, sketcher, groups, room))
+        return named(kernel.find_out(parts, layout, sketcher, groups))
     return _by_torch(joined(parts), layout, sketcher, groups)
+
+
+def named(found: kernel.Found) -> Summary:
+    """What the compiled kernel found out."""
+    return Summary(**{"cosines": None} | found.fields())
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
@@ -63,6 +66,7 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
+@torch.no_grad()
 def _by_torch(rows: Tensor, layout: Layout, sketcher: Sketcher | None, groups: Sequence[int] | None) -> Summary:
     stats = _statistics(rows, layout)
     norms = np.sqrt(np.square(stats[..., 0], dtype=np.float64).sum(axis=1))
