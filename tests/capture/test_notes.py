@@ -12,13 +12,16 @@ from fedvitals.vocabulary import Record, Round, Span
 
 
 class Begun:
-    """Stands in for a round's session: tells of its beginning."""
+    """Stands in for a round's session: tells of its beginning, and of all of it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def beginning(self) -> Round:
         return Round(self.number, 0, 0)
+
+    def whole(self) -> Round:
+        return Round(self.number, 0, 0, 1)
 
 
 def session(number: int) -> RoundSession:
@@ -30,7 +33,7 @@ def fields(number: int) -> tuple[Any, ...]:
 
 
 def test_a_long_round_is_told_of_while_it_goes_on() -> None:
-    """Its beginning once; of a round that was over before anybody looked, nothing."""
+    """Its beginning once, and when it is over all of it; of one that was over before anybody looked, only that."""
     told: list[Record] = []
     notes = Notes(told.extend)
     long, short = session(0), session(1)
@@ -38,10 +41,20 @@ def test_a_long_round_is_told_of_while_it_goes_on() -> None:
         notes.begun(one)
     notes.over(short)
     assert notes.pass_on()
-    assert [cast(Round, one).number for one in told] == [0]
+    assert [(cast(Round, one).number, cast(Round, one).end_ns) for one in told] == [(0, None), (1, 1)]
     notes.over(long)
+    assert notes.pass_on()
     assert not notes.pass_on()
-    assert len(told) == 1
+    assert [(cast(Round, one).number, cast(Round, one).end_ns) for one in told[2:]] == [(0, 1)]
+
+
+def test_many_rounds_do_not_wait_for_the_ticker() -> None:
+    """A bounded number of those that are over waits."""
+    told: list[Record] = []
+    notes = Notes(told.extend)
+    for number in range(2 * MOST):
+        notes.over(session(number))
+    assert 0 < 2 * MOST - len(told) <= MOST
 
 
 def test_many_spans_do_not_wait_for_the_ticker() -> None:

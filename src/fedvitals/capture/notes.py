@@ -1,7 +1,7 @@
 """What a training only notes down, to be made records of together, a few times a second, by the recorder's own thread.
 
 Making a record of each phase when it ends, alone and with cold caches, costs a training several times as much. A round
-that is short is told of once, when it is over; of one that goes on, its beginning is told.
+that is short is told of once, after it is over; of one that goes on, its beginning is told.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fedvitals.capture.rounds import RoundSession
 
-MOST = 512  # spans that wait; more are not left to the ticker
+MOST = 512  # spans, or rounds, that wait; more are not left to the ticker
 
 
 class Notes:
@@ -28,6 +28,7 @@ class Notes:
         self._emit = emit
         self._spans: deque[tuple[Any, ...]] = deque()  # their fields
         self._begun: list[RoundSession] = []  # rounds of which nobody was told yet
+        self._over: list[RoundSession] = []  # and those that ended meanwhile
         self._lock = threading.Lock()
 
     def span(self, fields: tuple[Any, ...]) -> None:
@@ -40,10 +41,14 @@ class Notes:
             self._begun.append(session)
 
     def over(self, session: RoundSession) -> None:
-        """It is about to be told of as a whole."""
+        """It is to be told of as a whole."""
         with self._lock:
             if session in self._begun:
                 self._begun.remove(session)
+            self._over.append(session)
+            many = len(self._over) > MOST
+        if many:
+            self.pass_on()
 
     def pass_on(self) -> bool:
         """Whether there was anything."""
@@ -53,9 +58,10 @@ class Notes:
                 found.append(Span._make(self._spans.popleft()))
         if found:
             self._emit(found)
-        if not self._begun:
+        if not self._begun and not self._over:
             return bool(found)
         with self._lock:  # so that no beginning comes after its end
             begun, self._begun = self._begun, []
-            self._emit([session.beginning() for session in begun])
+            over, self._over = self._over, []
+            self._emit([*(session.beginning() for session in begun), *(session.whole() for session in over)])
         return True

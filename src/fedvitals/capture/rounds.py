@@ -48,6 +48,8 @@ class RoundSession:
         self._merged: list[Participation] = []
         self._rejected: set[str] = set()
         self._selected = 0
+        self._end_ns: int | None = None
+        self._error: str | None = None
 
     @harmless_or(NoClient())
     def client(self, client: Any, *, samples: SupportsInt | None = None) -> ClientSession:
@@ -298,6 +300,10 @@ class RoundSession:
         """What there is to tell of a round that is going on."""
         return self._record(None, None)
 
+    def whole(self) -> Round:
+        """What there is to tell of a round that is over."""
+        return self._record(self._end_ns, self._error)
+
     @harmless
     def _keep(self, error: BaseException | None) -> None:
         """An exception that ends the round, unless it is that of a client, whose session has kept it."""
@@ -308,10 +314,10 @@ class RoundSession:
 
     @harmless
     def _finish(self, error: BaseException | None) -> None:
-        self.recorder.notes.over(self)
         if self.buffer is not None:
             self.buffer.finish()
-        self.recorder.emit([self._record(self.recorder.now(), None if error is None else in_words(error))])
+        self._end_ns, self._error = self.recorder.now(), None if error is None else in_words(error)
+        self.recorder.notes.over(self)
         self.recorder.round_over(self.number)
         self.recorder.governor.review()
 

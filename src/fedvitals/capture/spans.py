@@ -28,6 +28,7 @@ class SpanSession:
     """One stretch of time, recorded when it ends, however it ends. As a decorator it times every call."""
 
     _measures_memory = False
+    _told: str | None = None  # beside attributes
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class SpanSession:
     ) -> None:
         self.recorder = recorder
         self.name = str(name)
+        self._kept_as = self.name
         self._where = (round, client, attempt)
         self._attributes = attributes or {}
         self._start_ns = 0
@@ -84,20 +86,21 @@ class SpanSession:
         other._attributes = dict(self._attributes)
         return other
 
-    def _phase(self) -> str:
-        """Under which name it is kept."""
-        return self.name
-
     def _record(self, error: BaseException | None) -> None:
-        recorder, name = self.recorder, self._phase()
+        recorder, told = self.recorder, self._told
         held, self._held = self._held, None
         memory = recorder.memory.end(held) if held is not None and recorder.alive else ""
-        told = as_json(self._attributes, memory) if self._attributes or memory else None
+        if self._attributes or memory:
+            told = self._in_full(memory)
         failed = None if error is None else in_words(error, LONGEST_ERROR)
         end_ns = recorder.now()  # last of all: what comes after lies between two phases, and nothing explains it
         if held is None and end_ns - self._start_ns >= recorder.memory.long_ns:
             recorder.memory.lasted(self.name, end_ns - self._start_ns)
-        recorder.noted(name, self._start_ns, end_ns, self._where, failed, told)
+        recorder.noted(self._kept_as, self._start_ns, end_ns, self._where, failed, told)
+
+    def _in_full(self, memory: str) -> str:
+        """All that is told of it beside its times."""
+        return as_json(self._attributes, memory)
 
 
 class PhaseSession(SpanSession):
@@ -105,8 +108,17 @@ class PhaseSession(SpanSession):
 
     _measures_memory = True
 
-    def _phase(self) -> str:
-        if self.name in PHASES:
-            return self.name
-        self._attributes.setdefault("name", self.name)
-        return "other"
+    def __init__(self, recorder: Recorder, name: str, **where: Any) -> None:
+        super().__init__(recorder, name, **where)
+        if self.name not in PHASES:
+            self._kept_as, self._told = "other", _named(self.name)
+
+    def _in_full(self, memory: str) -> str:
+        if self._told is not None:
+            self._attributes.setdefault("name", self.name)
+        return super()._in_full(memory)
+
+
+@functools.lru_cache(maxsize=64)
+def _named(name: str) -> str:
+    return as_json({"name": name})

@@ -142,7 +142,7 @@ class ClientPhase(PhaseSession):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         draft, taken_s = self._watch.draft, (self.recorder.now() - self._start_ns) / 1e9
-        draft.add_phase(self._phase(), taken_s - (draft.explained_s - self._explained_s))
+        draft.add_phase(self._kept_as, taken_s - (draft.explained_s - self._explained_s))
         self._watch.stage = self._outside
         if error is not None:
             self._watch.blame(error, self.name)

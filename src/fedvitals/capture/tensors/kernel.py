@@ -87,18 +87,19 @@ def find_out(
 ) -> Found:
     """Of rows that `kernel.takes`; into `room`, where it has any."""
     plan = plan_of(layout, sketcher)
-    count = sum(map(len, rows))
+    lying = _as_they_lie(rows)
+    count = sum(map(len, lying))
     arrangement = plan.arranged(count, groups is not None)
     whole = None if room is None else room(arrangement.size_bytes)
     if whole is None:
         whole = np.empty(arrangement.size_bytes, np.uint8)
     sizes = [count] if groups is None else groups
-    lying = _Lying(rows)
+    each = _each(lying)
     bad = library().fedvitals_summarise(
         plan.address,
-        lying.each,
-        lying.first,
-        lying.apart,
+        None if each is None else each.ctypes.data,
+        lying[0].data_ptr() if each is None else None,
+        lying[0].stride(0) if each is None else 0,
         (_number * len(sizes))(*sizes),
         len(sizes),
         whole.__array_interface__["data"][0],  # numpy's other ways to an address are several times slower
@@ -109,20 +110,18 @@ def find_out(
     return Found(whole, arrangement, bad)
 
 
-class _Lying:
-    """Where each row is. Holds on to rows that had to be copied to lie value by value."""
+def _as_they_lie(rows: Sequence[Tensor]) -> list[Tensor]:
+    """Each row value by value: copied where it is not."""
+    return [part if part.stride(-1) == 1 or part.shape[-1] <= 1 else part.contiguous() for part in rows]
 
-    def __init__(self, rows: Sequence[Tensor]) -> None:
-        self._rows = [part if part.stride(-1) == 1 or part.shape[-1] <= 1 else part.contiguous() for part in rows]
-        self.each, self.first, self.apart = None, None, 0
-        if len(self._rows) == 1:
-            self.first, self.apart = self._rows[0].data_ptr(), self._rows[0].stride(0)
-            return
-        if all(len(part) == 1 for part in self._rows):
-            self._places = np.array([part.data_ptr() for part in self._rows], np.int64)
-        else:
-            self._places = np.concatenate([_places(part) for part in self._rows])
-        self.each = self._places.ctypes.data
+
+def _each(rows: Sequence[Tensor]) -> np.ndarray | None:
+    """Where each row is; None for rows of one matrix, which lie as far apart as its stride says."""
+    if len(rows) == 1:
+        return None
+    if all(len(part) == 1 for part in rows):
+        return np.array([part.data_ptr() for part in rows], np.int64)
+    return np.concatenate([_places(part) for part in rows])
 
 
 def _places(part: Tensor) -> np.ndarray:

@@ -113,6 +113,8 @@ class Flattener:
     def copied(self, state: Source, empty_row: Callable[[int], Tensor | None]) -> Tensor | None:
         """A copy of a state dict's values in a place that is asked for, in one go. None where it has other layers than
         these, or cannot be read as it lies, or there is no place: then `fits` and `row` tell more."""
+        if isinstance(state, FlatRow):
+            return self._copied_row(state, empty_row)
         if not isinstance(state, Mapping) or not kernel.in_use() or not self.size:
             return None
         tensors = self._as_they_lie(state)
@@ -120,6 +122,13 @@ class Flattener:
             return None
         place = empty_row(self.size)
         return None if place is None else self._pieces.gather(tensors, place)
+
+    def _copied_row(self, state: FlatRow, empty_row: Callable[[int], Tensor | None]) -> Tensor | None:
+        row = state.row
+        if not self.size or not row.is_cpu or row.dtype is not FLOAT or not self.fits(state):
+            return None
+        place = empty_row(self.size)
+        return None if place is None else place.copy_(row.detach())
 
     def beside(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a state dict has under other names than those of this layout: mostly nothing, which is told quickly."""
