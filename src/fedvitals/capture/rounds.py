@@ -134,6 +134,26 @@ class RoundSession:
         )
 
     @harmless
+    def evaluated_each(
+        self,
+        clients: Sequence[Any],
+        *,
+        losses: Sequence[Any],
+        accuracies: Sequence[Any],
+        samples: Sequence[SupportsInt],
+        split: str = "holdout",
+    ) -> None:
+        """What an evaluation found on each client's own rows, of many clients at once."""
+        now = self.recorder.now()
+        found = zip(clients, losses, accuracies, samples, strict=True)
+        self.recorder.emit(
+            [
+                Evaluation(self.number, now, str(split), str(client), whole(rows), number(loss), number(accuracy))
+                for client, loss, accuracy, rows in found
+            ]
+        )
+
+    @harmless
     def failed(
         self,
         client: Any,

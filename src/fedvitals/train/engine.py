@@ -312,8 +312,12 @@ class Training:
         losses, accuracies = evaluate_groups(
             self.model.module, self.federation.x, self.federation.y, [rows for _, rows in held]
         )
-        for (name, rows), loss, accuracy in zip(held, losses.tolist(), accuracies.tolist(), strict=True):
-            rnd.evaluated(loss=loss, accuracy=accuracy, client=name, split="holdout", samples=len(rows))
+        rnd.evaluated_each(
+            [name for name, _ in held],
+            losses=losses.tolist(),
+            accuracies=accuracies.tolist(),
+            samples=[len(rows) for _, rows in held],
+        )
 
     def result(
         self, run: Run | NoRun, loss: float | None, accuracy: float | None, counts: Counter[str], wall_s: float
