@@ -21,7 +21,7 @@ from fedvitals.capture.tensors import Row, Shelf, kernel, named, summarise
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
 
-OLDEST_S = 0.42  # with what summarising and writing take, a killed process loses less than half a second
+OLDEST_S = 0.39  # with what summarising and writing take, a killed process loses less than half a second
 MOST_BYTES = 16 * 2**20  # beyond this, rows would only push each other out of the cache
 
 
