@@ -13,6 +13,7 @@ from fedvitals.capture.clients import ClientSession
 from fedvitals.capture.draft import Draft, number, whole
 from fedvitals.capture.failures import LONGEST_MESSAGE, in_words, message_of, traceback_of
 from fedvitals.capture.harmless import harmless, harmless_or
+from fedvitals.capture.members import Members
 from fedvitals.capture.nothing import NO_SPAN, NoClient, NoCohort, Timed
 from fedvitals.capture.spans import PhaseSession
 from fedvitals.vocabulary import Evaluation, Failure, Finding, Outcome, Participation, Record, Round
@@ -43,11 +44,7 @@ class RoundSession:
         self._model = model
         self._token: Token[context.Whereabouts] | None = None
         self._start_ns = recorder.now()
-        self._drafts: list[Draft] = []
-        self._cohorts: list[CohortSession] = []
-        self._merged: list[Participation] = []
-        self._rejected: set[str] = set()
-        self._selected = 0
+        self._members = Members()
         self._end_ns: int | None = None
         self._error: str | None = None
 
@@ -67,7 +64,7 @@ class RoundSession:
         )
         if self.buffer is not None:
             draft.raw_bytes_down = self.buffer.reference.raw_bytes
-        self._drafts.append(draft)
+        self._members.drafts.append(draft)
         return ClientSession(self.recorder, draft, self.buffer)
 
     @harmless_or(NoCohort())
@@ -83,15 +80,15 @@ class RoundSession:
         # Who counts attempts for itself, as the engine does, need not have them counted here as well.
         numbers = [self.recorder.next_attempt(name) for name in names] if attempts is None else attempts
         session = CohortSession(self.recorder, self.buffer, self.number, names, numbers, samples)
-        self._cohorts.append(session)
+        self._members.cohorts.append(session)
         return session
 
     @harmless
     def selected(self, count: int) -> None:
         """How many clients were asked, where not each of them gets a session."""
-        self._selected = int(count)
+        self._members.asked = int(count)
         if self.buffer is not None:
-            self.buffer.expected = self._selected
+            self.buffer.expected = self._members.asked
 
     @harmless_or(NO_SPAN)
     def phase(self, /, name: str, **attributes: Any) -> Timed:
@@ -188,7 +185,7 @@ class RoundSession:
         )
         text = str(message)[:LONGEST_MESSAGE]
         failure = Failure(now, stage, kind, text, self.number, name, draft.attempt, traceback)
-        self._drafts.append(draft)
+        self._members.drafts.append(draft)
         self.recorder.emit([failure, draft.record()])
 
     @harmless
@@ -222,22 +219,15 @@ class RoundSession:
             phases_s=dict(phases_s or {}),
         )
         if base_version is None:
-            self._drafts.append(draft)
+            self._members.drafts.append(draft)
         self.recorder.emit([draft.record()])
 
     @harmless
     def rejected(self, clients: Sequence[Any]) -> None:
         """Clients that finished and whose updates were then left out of the aggregate."""
-        self._rejected |= {str(client) for client in clients}
-        for draft in self._drafts:
-            if draft.client in self._rejected and draft.outcome == Outcome.USED:
-                draft.outcome = Outcome.REJECTED
-        far = [one for one in self._merged if one.client in self._rejected and one.outcome == Outcome.USED]
-        judged = [one._replace(outcome=Outcome.REJECTED.value, applied_version=None, staleness=None) for one in far]
-        self._merged = [one for one in self._merged if one not in far] + judged
-        self.recorder.emit(judged)
+        self.recorder.emit(self._members.leave_out(str(client) for client in clients))
         if self.buffer is not None:
-            self.buffer.reject(self._rejected)
+            self.buffer.reject(self._members.left_out)
 
     def verdicts(self) -> Mapping[object, tuple[Finding, ...]]:
         """Clients of this round whose updates are known to be bad by now, each with what was found: to be asked before
@@ -282,7 +272,7 @@ class RoundSession:
 
     def merged(self, records: Sequence[Record]) -> None:
         """Count a client that reported from afar."""
-        self._merged += [record for record in records if isinstance(record, Participation)]
+        self._members.far += [record for record in records if isinstance(record, Participation)]
 
     def __enter__(self) -> Self:
         self._start_ns = self.recorder.now()
@@ -342,28 +332,15 @@ class RoundSession:
         self.recorder.governor.review()
 
     def _record(self, end_ns: int | None, error: str | None) -> Round:
-        used, failed, asked = self._counts()
+        counts = self._members.counts(self.tickets)
         return Round(
             number=self.number,
             version=self.version,
             start_ns=self._start_ns,
             end_ns=end_ns,
-            selected=max(asked, self._selected),
-            used=used,
-            failed=failed,
+            selected=counts.clients,
+            used=counts.used,
+            failed=counts.failed,
             fingerprint=self.buffer.reference.fingerprint if self.buffer is not None else None,
             error=error,
         )
-
-    def _counts(self) -> tuple[int, int, int]:
-        """Participations that were used and that failed, and how many clients there were. Who was sent a ticket and
-        never answered is neither."""
-        outcomes: list[str] = [draft.outcome for draft in self._drafts] + [one.outcome for one in self._merged]
-        clients = {draft.client for draft in self._drafts} | self.tickets.keys()
-        for cohort in self._cohorts:
-            clients.update(cohort.ids)
-            judged = zip(cohort.ids, cohort.outcomes, strict=False)  # there are none before it submits
-            left_out = self._rejected
-            outcomes += [one for name, one in judged if name not in left_out] if left_out else cohort.outcomes
-        failed = outcomes.count(Outcome.FAILED) + outcomes.count(Outcome.DROPPED)
-        return outcomes.count(Outcome.USED), failed, len(clients)
