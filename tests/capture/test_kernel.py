@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import fedvitals
-from fedvitals.capture.tensors import Flattener, Sketcher, Summary, gradient_statistics, kernel, summarise
+from fedvitals.capture.tensors import Flattener, Sketcher, Summary, distances, gradient_statistics, kernel, summarise
 from fedvitals.capture.tensors.plan import PlanStructure
 from fedvitals.store import open_store
 from fedvitals.vocabulary import Layout
@@ -158,6 +158,26 @@ def test_both_ways_give_the_same_norms_of_gradients(stack: tuple[Flattener, Tens
         other = gradient_statistics(rows, flattener.layout, full=False)
     np.testing.assert_array_equal(np.isfinite(one), np.isfinite(other))
     np.testing.assert_allclose(one[np.isfinite(one)], other[np.isfinite(one)], rtol=1e-5, atol=1e-22)
+
+
+@compiled
+@given(stacks())
+def test_both_ways_give_the_same_distances(stack: tuple[Flattener, Tensor, list[int]]) -> None:
+    """From one row and from the row before; not finite for the same."""
+    _, rows, _ = stack
+    if not len(rows):
+        return
+    each = list(rows)
+    for following in (False, True):
+        one = np.array(distances(each, each[0], following=following))
+        with without_kernel():
+            other = np.array(distances(each, each[0], following=following))
+        # torch squares in float32 and takes more care of what is too large or too small for that
+        usual = np.isfinite(one) & np.isfinite(other)
+        np.testing.assert_allclose(one[usual], other[usual], rtol=1e-4, atol=1e-18)
+        np.testing.assert_array_equal(np.isnan(one), np.isnan(other))
+        assert (other[np.isinf(one)] > 1e18).all()
+        assert np.isinf(one[np.isinf(other)]).all()
 
 
 @compiled

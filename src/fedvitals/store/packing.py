@@ -5,6 +5,7 @@ Little-endian bytes, except for the numbers of the kept steps, which follow a fe
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import struct
@@ -129,8 +130,14 @@ def step_parts(block: StepBlock, layout: Layout) -> tuple[tuple[Any, ...], list[
 def _listed(values: Sequence[Any], kind: type) -> str:
     """As JSON; without looking at each where all are of the kind that they should be."""
     if set(map(type, values)) <= {kind} and (kind is str or max(map(abs, values), default=0) < 1 << 62):
-        return json.dumps(values, separators=(",", ":"))
+        return _dumped(tuple(values))
     return to_json(values)
+
+
+@functools.lru_cache(maxsize=64)
+def _dumped(values: tuple[Any, ...]) -> str:
+    """The same clients mostly take the same steps, round after round."""
+    return json.dumps(values, separators=(",", ":"))
 
 
 def step_from(row: Row, layout: Layout, read: Read) -> StepBlock:

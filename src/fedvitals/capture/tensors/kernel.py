@@ -20,7 +20,7 @@ from fedvitals.capture.tensors.plan import Arrangement, plain_plan, plan_of
 from fedvitals.capture.tensors.sketch import Sketcher
 from fedvitals.vocabulary import Layout
 
-VERSION = 5
+VERSION = 6
 LIBRARY = Path(__file__).with_name("_kernel.so")
 SHORT = 1 << 16  # values, whose norms take some microseconds
 
@@ -139,6 +139,15 @@ def norms(rows: Tensor, layout: Layout) -> np.ndarray:
     return found.numpy()
 
 
+def distances(rows: Sequence[Tensor], beside: Sequence[Tensor]) -> list[float]:
+    """How far each row is from the one beside it; all of one size, each lying value by value."""
+    count = len(rows)
+    places, found = _address * count, (ctypes.c_double * count)()
+    each, others = places(*[row.data_ptr() for row in rows]), places(*[row.data_ptr() for row in beside])
+    library().fedvitals_distances(each, others, count, len(rows[0]), found)
+    return list(found)
+
+
 class RowNorms:
     """Of each layer of a row that stays where it is, [1, layers, 1]. Prepared once: in a training every way
     to an address is cold, and costs more than the norms do."""
@@ -169,6 +178,8 @@ def _holding_on() -> Any:
 def _declare_pieces(found: Any) -> None:
     found.fedvitals_lengths.restype, found.fedvitals_lengths.argtypes = None, (_address, _address, _number, _address)
     found.fedvitals_same.restype, found.fedvitals_difference.restype = _number, None
+    found.fedvitals_distances.restype = None
+    found.fedvitals_distances.argtypes = (_address, _address, _number, _number, _address)
     found.fedvitals_same.argtypes = (_address, _address, _number, _address)
     found.fedvitals_difference.argtypes = (_address, _address, _number, _address, _address)
     found.fedvitals_gather.restype, found.fedvitals_gather.argtypes = None, (_address, _address, _number, _address)

@@ -60,9 +60,15 @@ def unchanged(row: Tensor, before: Tensor) -> bool:
     return torch.equal(row.view(torch.int32), before.view(torch.int32))
 
 
-@torch.no_grad()
 def distances(rows: Sequence[Tensor], start: Tensor, *, following: bool = False) -> list[float]:
     """How far each row is from `start`; or, `following`, from the row before it, the first one from `start`."""
     before = [start, *rows[:-1]] if following else [start] * len(rows)
+    if all(kernel.takes_row(row) for row in (start, *rows)):
+        return kernel.distances(rows, before)
+    return _distances_by_torch(rows, before)
+
+
+@torch.no_grad()
+def _distances_by_torch(rows: Sequence[Tensor], before: Sequence[Tensor]) -> list[float]:
     lengths = [torch.linalg.vector_norm(row - other) for row, other in zip(rows, before, strict=True)]
     return [float(length) for length in torch.stack(lengths).cpu()]

@@ -24,7 +24,7 @@ class Snapshot:
     def to_bytes(self) -> bytes:
         """The whole state, in the model's own types, as a safetensors file."""
         if not self._integers and self._flattener.plain:
-            return self._flattener.file_header + self._row.cpu().numpy().tobytes()
+            return b"".join((self._flattener.file_header, self._row.cpu().numpy().data))  # copied once
         state = dict(self._integers)
         offset = 0
         row = self._row.cpu()
