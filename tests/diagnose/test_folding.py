@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,3 +78,12 @@ def test_nothing_is_lost_in_a_circle() -> None:
     circle = {"FL402": frozenset({"FL405"}), "FL405": frozenset({"FL412"}), "FL412": frozenset({"FL402"})}
     (cause,) = fold([_finding(code, Severity.WARNING) for code in circle], circle)
     assert len(list(_flat([cause]))) == 3
+
+
+def test_an_accusation_stands_beside_what_is_wrong_with_the_run() -> None:
+    """A layer that never moved says nothing of who sends mirrored updates; a rate too high for all does."""
+    turned = Finding("FL601", "", Severity.WARNING, Grade.ACCUSED, (5,), ("3",), (), "", {}, ())
+    layer = Finding("FL409", "", Severity.CRITICAL, Grade.CERTAIN, (0,), (), (), "", {}, ())
+    explains = {code: frozenset({"FL601"}) for code in ("FL409", "FL412")}
+    assert {one.code for one in fold([turned, layer], explains)} == {"FL601", "FL409"}
+    assert [one.code for one in fold([turned, replace(layer, code="FL412")], explains)] == ["FL412"]

@@ -9,6 +9,7 @@ from fedvitals.vocabulary import Finding, Grade, Severity
 
 _SEVERITIES = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _GRADES = {Grade.CERTAIN: 0, Grade.ACCUSED: 1, Grade.SUSPECT: 2}
+_OF_ALL = frozenset({"FL412", "FL413", "FL414"})  # ways to train that everybody may share, and be seen by
 _HARM = "641583279"  # families, most harmful first: a poisoned model before a slow one
 
 
@@ -59,14 +60,17 @@ def _above(place: int, owners: Sequence[int | None]) -> list[int]:
 
 
 def _follows(symptom: Finding, cause: Finding, explains: Mapping[str, frozenset[str]]) -> bool:
-    """It is of a kind that this cause gives, does not begin earlier, and is not about other clients."""
+    """It is of a kind that this cause gives, does not begin earlier, and is not about other clients. Who is accused is
+    accused of what he did: a finding about the run says nothing of that, unless it is how all of them train."""
     if symptom.code not in explains.get(cause.code, frozenset()):
         return False
     if cause.severity is Severity.INFO and symptom.severity is not Severity.INFO:
         return False  # what harms is never hidden under what may be nothing
     if cause.rounds and symptom.rounds and min(symptom.rounds) < min(cause.rounds):
         return False
-    return not symptom.clients or not cause.clients or set(symptom.clients) <= set(cause.clients)
+    if symptom.clients and not cause.clients:
+        return symptom.grade is not Grade.ACCUSED or cause.code in _OF_ALL
+    return set(symptom.clients) <= set(cause.clients)
 
 
 def _under(place: int, findings: Sequence[Finding], owners: Sequence[int | None]) -> list[Finding]:

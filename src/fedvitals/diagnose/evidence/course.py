@@ -83,7 +83,7 @@ def course(chart: Chart) -> Course:
         if len(rows) < LEAST_COHORT:
             continue
         clients, now = table.client[rows], _directions(every, rows)
-        together = cohort_measures(now, _log_shares(updates, rows), where)
+        together = cohort_measures(now, log_shares(updates, rows), where)
         raw = np.concatenate([alone[rows], together, memory.own(clients, now, where)], axis=1)
         context = np.r_[mood.context(chart, cohort, rows, raw, updates), np.median(has[rows, 0])]
         seen = _seen(raw, memory, clients, sizes.at(has[rows, 0] - context[-1]))
@@ -102,7 +102,7 @@ def _directions(every: Directions, rows: Ints) -> Directions:
     return Directions(unit(every.sketches[rows]), units, whole, far)
 
 
-def _log_shares(updates: Updates, rows: Ints) -> Floats:
+def log_shares(updates: Updates, rows: Ints) -> Floats:
     """Of each layer in the update's norm."""
     norms = np.maximum(updates.stats[rows, :, NORM].astype(np.float64) * trained(updates), TINY)
     logs: Floats = np.maximum(np.log(norms / np.sqrt((norms**2).sum(axis=1, keepdims=True))), -12.0)

@@ -2,8 +2,9 @@
 
 Sees: a client whose first gradient, taken of the very model that the others received, and whose update are both several
 times as long as theirs and as any of its own before: inputs of another scale do that, and neither a learning rate nor
-labels do. Else the norms, the layer profile and the losses that inputs of another scale or in another order leave,
-beside the others and its own past.
+labels do. Or one whose first gradients become five times as long from one participation to the next, beside the
+others', and stay so, where hardly any client's ever had. Else the norms, the layer profile and the losses that inputs
+of another scale or in another order leave, beside the others and its own past.
 
 Matters: pixels of 0 to 255 among pixels of 0 to 1, or columns in another order, make one client's update wrong for all.
 
@@ -12,9 +13,11 @@ before.
 
 False alarms: without a fault a first gradient was five times as long as three quarters of the others' and as the
 client's own before, and the update too, of clients with a dozen rows only, and once: so gradients must stay twice as
-long as theirs. Where that is not so, the threshold was taken from the largest scores over all clients and rounds of
-runs without a fault; the rates measured on data never used for that are on the page of the fault bench. It compares
-with the cohort and with the client's own past, so a client whose data really changed looks guilty too.
+long as theirs. Where only gradients leap, it is by five robust deviations of the changes that all clients showed in
+earlier rounds, of which less than one in two hundred was half as large. Where that is not so, the threshold was taken
+from the largest scores over all clients and rounds of runs without a fault; the rates measured on data never used for
+that are on the page of the fault bench. It compares with the cohort and with the client's own past, so a client whose
+data really changed looks guilty too.
 
 Do: compare means and spreads of the features with another client; look at the order of columns and at the vocabulary.
 
@@ -29,6 +32,8 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, SEE, about, accusations
+from fedvitals.diagnose.evidence.breaks import steeper
+from fedvitals.diagnose.evidence.broken import broken, times_its_own
 from fedvitals.diagnose.learning.cohorts import SMALLEST, lasting, well
 from fedvitals.diagnose.learning.rates import blamed, first_gradients
 from fedvitals.diagnose.rule import Sight, WrittenRule
@@ -55,7 +60,10 @@ def _look(chart: Chart) -> Iterator[Finding]:
     rows = np.flatnonzero(far & _stays(chart, far))
     if len(rows):
         yield _of_clients(chart, rows, gradients, lengths)
-    named = chart.names(np.unique(chart.participations.client[rows]))
+    clients = np.unique(chart.participations.client[rows]).tolist()
+    leapt = [one for one in chart.shared(steeper) if one.client not in clients]
+    yield from broken(chart, RULE, leapt, f"{LOOKS}: its first gradients are ", times_its_own, Severity.WARNING, ADVICE)
+    named = chart.names([*clients, *(one.client for one in leapt)])
     yield from accusations(
         chart, RULE, ("unnormalised-input", "swapped-features"), LOOKS, Severity.WARNING, ADVICE, but=named
     )

@@ -1,7 +1,9 @@
 """Flipped labels: a client teaches classes for one another.
 
-Sees: the loss of the received model on the client's rows (its first steps), how far and where its update goes, and how
-it pushes the output units, beside the others and against its own past. No data is needed.
+Sees: a client that turns round from one participation to the next (see FL601) while the received model's loss on its
+rows leaps: of two classes, taken for one another, the gradient is the mirrored one. Else the loss of the received model
+on the client's rows (its first steps), how far and where its update goes, and how it pushes the output units, beside
+the others and against its own past. No data is needed.
 
 Matters: the model learns to confuse just those classes, and its mean accuracy hardly shows it.
 
@@ -19,10 +21,12 @@ Papers: Tolpegin et al., "Data poisoning attacks against federated learning syst
 
 from __future__ import annotations
 
-from fedvitals.diagnose.evidence.accusing import SEE, scored_rule
+from fedvitals.diagnose.evidence.accusing import SEE
+from fedvitals.diagnose.evidence.breaks import relabelled
+from fedvitals.diagnose.evidence.broken import against_its_own, break_rule
 from fedvitals.vocabulary import Action, Severity
 
-RULE = scored_rule(
+RULE = break_rule(
     "FL607",
     "flipped labels",
     __doc__ or "",
@@ -33,4 +37,6 @@ RULE = scored_rule(
         Action(SEE),
         Action("leave {clients} out", safe=False),
     ),
+    breaks=relabelled,
+    worded=against_its_own,
 )
