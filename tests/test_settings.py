@@ -60,6 +60,8 @@ def test_the_nearest_pyproject_counts(tmp_path: Path) -> None:
         ({"FEDVITALS_BUDGET": "cheap"}, ("environment", "budget", "a number")),
         ({"FEDVITALS_MAX_MB": "1.5"}, ("environment", "max_mb", "a whole number")),
         ({"FEDVITALS_SKETCHES": "maybe"}, ("environment", "sketches", "true or false")),
+        ({"FEDVITALS_DIR": ""}, ("environment, FEDVITALS_DIR", "names no folder", ".fedvitals")),
+        ({"FEDVITALS_DIR": "~nobody-of-this-name/runs"}, ("FEDVITALS_DIR", "'~nobody-of-this-name/runs'", "home")),
     ],
     ids=lambda one: str(one),
 )
@@ -118,3 +120,10 @@ def test_any_value_is_taken_whole_or_refused(name: str, value: object) -> None:
     except SettingsError:
         return
     assert type(taken) is type(BY_NAME[name].default)
+
+
+def test_a_tilde_is_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whoever asks where the runs are: the store, and pictures beside it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve(environment={"FEDVITALS_DIR": "~/runs"}).dir == str(tmp_path / "runs")
+    assert resolve(environment={"FEDVITALS_DIR": "runs/~"}).dir == "runs/~"

@@ -30,6 +30,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
+    folder: bool = False  # the path of one; `~` is the home
 
     @property
     def environment(self) -> str:
@@ -38,7 +39,7 @@ class Setting:
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("mode", "on", "`off` turns every call of the recorder into a no-op.", choices=("on", "off")),
-    Setting("dir", ".fedvitals", "The folder that holds the runs."),
+    Setting("dir", ".fedvitals", "The folder that holds the runs.", folder=True),
     Setting("store", "", "Another store than the folder, as a URL. Empty: the folder."),
     Setting(
         "level",
@@ -180,7 +181,16 @@ def _checked(name: str, value: Any, source: str) -> Value:
         raise SettingsError(f"{source}: {name} = {value!r} is not one of {', '.join(setting.choices)}")
     if setting.low is not None and setting.high is not None and not setting.low <= float(parsed) <= setting.high:
         raise SettingsError(f"{source}: {name} = {value!r} is not between {setting.low:g} and {setting.high:g}")
-    return parsed
+    return _folder(str(parsed), f"{source}: {name} = {value!r}") if setting.folder else parsed
+
+
+def _folder(path: str, said: str) -> str:
+    if not path or "\0" in path:
+        raise SettingsError(f"{said} names no folder; right is a path, such as .fedvitals")
+    try:
+        return os.fspath(Path(path).expanduser()) if path.startswith("~") else path
+    except RuntimeError as error:
+        raise SettingsError(f"{said}: nobody's home is found under that name; spell the path out") from error
 
 
 def _parsed(setting: Setting, value: Any, source: str) -> Value:

@@ -297,6 +297,15 @@ def test_the_hook_is_put_in_once_and_goes_with_the_run() -> None:
     assert hooks() == 0
 
 
+def test_who_watches_after_the_run_leaves_no_hook() -> None:
+    """A client that outlives its run, in a thread say, may still begin to watch."""
+    model = small_model()
+    with started() as run, run.round(0, model=model) as rnd, rnd.client("1") as late:
+        run.close()
+        late.watch(model)
+    assert hooks() == 0
+
+
 def test_optimizers_that_nobody_watches_go_on_unseen() -> None:
     """While a run has the hook in: a server's own optimizer between the clients."""
     model = small_model()

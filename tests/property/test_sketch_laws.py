@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -52,6 +53,17 @@ def test_small_models_are_kept_whole(sizes: list[int]) -> None:
     layers = [layer(size, index) for index, size in enumerate(sizes)]
     if sum(sizes) <= BUCKETS:
         assert allot_buckets(layers) == tuple(sizes)
+
+
+def test_the_share_of_a_large_layer_takes_no_memory() -> None:
+    """A million rows of a thousand values, or a vector as long: told without counting them up."""
+    layers = [Layer("0", (1_000_000, 1000), "float32", 10**9), Layer("1", (10**9,), "float32", 10**9)]
+    tracemalloc.start()
+    try:
+        assert sum(allot_buckets(layers)) <= BUCKETS
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_small_layers_of_big_models_are_kept_whole() -> None:

@@ -149,6 +149,30 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     assert done.returncode == 128 + signal.SIGPIPE
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("asked", [("runs",), ("show", "last"), ("doctor", "last", "--json")], ids=" ".join)
+def test_output_that_finds_no_space_is_one_line(asked: tuple[str, ...], tmp_path: Path) -> None:
+    """`fedvitals runs > full-disk`: exit 2, one line, and no second complaint when the interpreter ends."""
+    write_run(tmp_path / "runs")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run((*FEDVITALS, *asked), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr.splitlines() == [
+        "fedvitals: the output could not be written: no space is left where it goes",
+    ]
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_closed_streams_are_no_error(closed: int, tmp_path: Path) -> None:
+    """`fedvitals show last >&-`, as a service may be started: the same exit code, and nothing said elsewhere."""
+    write_run(tmp_path / "runs")
+    done = subprocess.run(
+        (*FEDVITALS, "show", "last"), capture_output=True, text=True, check=False, preexec_fn=lambda: os.close(closed)
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (closed == 2)
+
+
 @pytest.mark.parametrize(
     ("argv", "before", "after"),
     [

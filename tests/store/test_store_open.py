@@ -101,13 +101,20 @@ def scrambled(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
+def misspelt(path: Path) -> None:
+    """One letter of a table's definition, of which SQLite's message then quotes what is no text."""
+    data = path.read_bytes()
+    assert data.count(b"CREATE TABLE meta") == 1
+    path.write_bytes(data.replace(b"CREATE TABLE meta", b"CREATE TAB\xb1E meta"))
+
+
 def foreign(path: Path) -> None:
     path.unlink()
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE mine (x)")
 
 
-@pytest.mark.parametrize("damage", [not_a_database, empty, torn, scrambled, foreign])
+@pytest.mark.parametrize("damage", [not_a_database, empty, torn, scrambled, misspelt, foreign])
 def test_a_damaged_run_is_named_and_does_not_hide_the_others(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     """A run that cannot be read is an error with its path, is listed as damaged, can be deleted; others are listed."""
     path = finished(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import subprocess
 import sys
@@ -247,3 +248,11 @@ def test_the_first_bad_step_is_exact(executor: str, tmp_path: Path) -> None:
 
 def _work(attempt: int) -> LocalWork:
     return LocalWork(client=3, name="3", attempt=attempt, round=0, lr=0.1)
+
+
+def test_a_fault_that_begins_after_the_last_round_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Rounds count from 0: in a job of two, a fault from round 2 on strikes nobody."""
+    for first, told in ((1, []), (2, ["sign-flip begins in round 2 and the last is 1: it strikes nobody"])):
+        caplog.clear()
+        run(small({"train.rounds": 2, "faults": [{"kind": "sign-flip", "clients": [0], "from_round": first}]}))
+        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == told

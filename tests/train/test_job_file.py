@@ -39,6 +39,13 @@ def test_any_job_comes_back(
     assert Job.from_dict(tomllib.loads(job_file(job, "two\nlines"))) == job
 
 
+def test_a_mark_at_the_beginning_is_no_error(tmp_path: Path) -> None:
+    """Some editors put one before the text of a UTF-8 file."""
+    path = tmp_path / "job.toml"
+    path.write_text('name = "marked"\n', encoding="utf-8-sig")
+    assert Job.load(path).name == "marked"
+
+
 def test_defaults_are_left_out(tmp_path: Path) -> None:
     """A job that changes little is a short file, and its remark a comment."""
     path = tmp_path / "job.toml"

@@ -25,7 +25,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "cpus_usable": _cpus_usable(),
-        "memory_bytes": _memory_bytes(),
+        "memory_bytes": memory_bytes(),
         "versions": dict(_versions),
         "threads": _torch_threads(),
         "argv": [argument[:200] for argument in sys.argv[:20]],
@@ -50,7 +50,7 @@ def _cpus_usable() -> int | None:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def _memory_bytes() -> int:
+def memory_bytes() -> int:
     """What the machine has, or the container's limit where that is less."""
     import psutil
 

@@ -39,19 +39,20 @@ class Probes:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._lock = threading.Lock()
-        self._holds = False
+        self._holds = self._over = False
 
     def watching(self, model: nn.Module) -> GradientProbe:
         """A new one, for a participation that begins to train this model."""
         owner = self._recorder
         with self._lock:
-            if not self._holds:
+            if not self._holds and not self._over:  # who comes after the run has a hook no longer than the probe
                 self._holds = True
                 _hold()
         return GradientProbe(model, owner.governor, owner.trouble, counts=owner.tensors.due()).__enter__()
 
     def close(self) -> None:
         with self._lock:
+            self._over = True
             if self._holds:
                 self._holds = False
                 _let_go()

@@ -14,6 +14,7 @@ from fedvitals.store import schema
 CHECKPOINT_PAGES = 2000  # 16 MB: pages that change often are copied into the file once, not at every commit
 CACHE_KB = 8000
 _MAX_VALUE_BYTES = 1 << 28  # of one row: far above any block, and no danger to memory
+_BROKEN = (sqlite3.Error, UnicodeDecodeError)  # SQLite's message may quote what the file has instead of text
 
 
 def open_writer(path: Path, busy_timeout_s: float, *, unborn: bool = False) -> sqlite3.Connection:
@@ -51,14 +52,14 @@ def open_reader(path: Path) -> sqlite3.Connection:
         raise StoreError(f"there is no run at {path.parent}: its database {path.name} is missing")
     try:
         connection = _connect(path)
-    except sqlite3.Error as error:
+    except _BROKEN as error:
         raise unreadable(path, error) from error
     try:
         if schema.check(connection, path, schema.VERSION) == schema.VERSION:
             return connection
         with closing(connection):
             return _upgraded(connection)
-    except sqlite3.Error as error:
+    except _BROKEN as error:
         connection.close()
         raise unreadable(path, error) from error
     except StoreError:

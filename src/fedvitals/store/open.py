@@ -18,7 +18,7 @@ def open_store(settings: Settings | None = None) -> Store:
     """The folder of runs, or whatever `store` names instead; by the settings in force, or by these. Makes nothing."""
     settings = settings or resolve()
     if not settings.store:
-        return SQLiteStore(Path(settings.dir).expanduser())
+        return SQLiteStore(Path(settings.dir))
     scheme = urlsplit(settings.store).scheme
     if scheme not in _POSTGRES:  # the whole URL stays out of the message: it may hold a password
         raise SettingsError(

@@ -341,8 +341,12 @@ class Training:
 
 
 def _refuse_impossible_faults(job: Job, federation: Federation) -> None:
-    """A data fault that these rows cannot have is refused here, and not in the middle of the run."""
+    """A data fault that these rows cannot have is refused here, and not in the middle of the run. One that begins
+    after the last round is told of, or whoever planted it wonders why nothing is found."""
     for spec in job.faults:
+        if spec.from_round >= job.train.rounds:
+            last = job.train.rounds - 1
+            log.warning("%s begins in round %d and the last is %d: it strikes nobody", spec.kind, spec.from_round, last)
         fault = make_fault(spec)
         if isinstance(fault, DataFault):
             fault.spoilt(federation.x[:1], federation.y[:1], Owner(job.seed, "", federation.classes))

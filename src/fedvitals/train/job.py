@@ -336,7 +336,7 @@ def _read(path: Path) -> dict[str, Any]:
     if len(data) > MAX_FILE_BYTES:
         raise JobError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes: that is not a job")
     try:
-        return tomllib.loads(data.decode("utf-8"))
+        return tomllib.loads(data.decode("utf-8-sig"))  # some editors begin with a mark
     except UnicodeDecodeError as error:
         raise JobError(f"{path} is not UTF-8 text: byte {error.start}") from error
     except (ValueError, RecursionError) as error:

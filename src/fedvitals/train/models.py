@@ -12,10 +12,12 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from fedvitals.capture.environment import memory_bytes
 from fedvitals.errors import JobError
 from fedvitals.randomness import torch_seed
 from fedvitals.train.federation import Federation
 from fedvitals.train.job import Job
+from fedvitals.train.model_size import require_that_it_fits
 from fedvitals.train.named import named_function
 from fedvitals.train.sections import ModelSpec
 
@@ -51,6 +53,7 @@ class SequenceGRU(nn.Module):
 
 def build_model(job: Job, federation: Federation) -> nn.Module:
     """The first global model, on the CPU, in training mode. The caller's random numbers stay as they were."""
+    require_that_it_fits(job.model, federation, memory_bytes())
     with _own_randomness(torch_seed(job.seed, "model")):
         model = _made(job.model, federation)
         _check_output(job.model.kind, model, federation)

@@ -266,6 +266,19 @@ def test_nothing_is_written_beyond_its_room() -> None:
         assert not bool((fenced[:beyond] == 171).all())
 
 
+def test_a_batch_that_nobody_fills_takes_no_room() -> None:
+    """Ten million rows a step, the job's way to say all of them, is room for the rows that there are; also for those
+    that a client brings, which may be more."""
+    model, shape = made("dense")
+    fed = federation(shape, [9, 4], 10)
+    pair = Pair(model, fed, TrainSpec(epochs=2, batch_size=10_000_000))
+    assert sum(len(room) for room in pair.compiled._rooms) < 1 << 20
+    require_equal(pair, works_of(fed, sample_steps=(0,)))
+    random = torch.Generator().manual_seed(1)
+    x, y = torch.randn(300, *shape, generator=random), torch.arange(300) % CLASSES
+    require_equal(pair, [replace(works_of(fed)[0], x=x, y=y), works_of(fed)[1]])
+
+
 @pytest.mark.parametrize("bad", [None, torch.inf, torch.nan])
 def test_norms_taken_inside_are_those_of_the_whole_gradients(version: str, bad: float | None) -> None:
     """Whichever steps are asked for, and also of rows that are not finite: what fills a row up counts nowhere."""

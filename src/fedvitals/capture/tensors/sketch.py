@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def _coprime(layer: Layer, buckets: int) -> int:
     length = math.prod(layer.shape[1:]) if len(layer.shape) > 1 else 1
     if buckets == layer.size:
         return buckets
-    candidates = (*range(buckets, LEAST_A_LAYER - 1, -1), *range(buckets + 1, layer.size))
+    candidates = chain(range(buckets, LEAST_A_LAYER - 1, -1), range(buckets + 1, layer.size))
     return next((number for number in candidates if math.gcd(number, length) == 1), buckets)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -31,6 +32,7 @@ To see it at work: fedvitals demo
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _fill_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a client's name may hold what an old terminal has no letter for
         sys.stdout.reconfigure(errors="backslashreplace")
     if words[:1] != ["bench"] and "torch" not in sys.modules:  # others are measured as they come
@@ -48,8 +50,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("fedvitals: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
+        _stop_writing()
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _stop_writing()
+        print("fedvitals: the output could not be written: no space is left where it goes", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+
+def _fill_closed_streams() -> None:
+    """A service may be started with stdout or stderr closed: Python has none then, and nobody misses what is said."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (for as long as we run)
+
+
+def _stop_writing() -> None:
+    """The interpreter flushes stdout once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(words: list[str]) -> int:

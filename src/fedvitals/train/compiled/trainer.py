@@ -59,13 +59,11 @@ class CompiledTrainer:
             count=len(self._layers),
             size=program.size,
             classes=program.classes,
-            batch=spec.step_rows,
             epochs=spec.epochs,
             **{name: getattr(spec, name) for name in ("momentum", "weight_decay", "clip", "proximal")},
         )
-        room = library().fedvitals_trainer_room(ctypes.addressof(self._structure), self._features)
-        self._rooms = [torch.empty(room + ALIGNED, dtype=torch.uint8) for _ in range(threads)]
-        self._places = [-(-room.data_ptr() // ALIGNED) * ALIGNED for room in self._rooms]
+        self._count = threads
+        self._make_room(max((len(rows) for rows in federation.train_rows), default=0))
         self._threads: ThreadPoolExecutor | None = None
 
     @staticmethod
@@ -78,6 +76,7 @@ class CompiledTrainer:
         orders = batch_orders(self._seed, works, counts, self._spec.epochs)
         batch, pairs = self._spec.step_rows, zip(works, counts, strict=True)
         usable = np.array([rows_reached(work, rows, batch) for work, rows in pairs], np.int64)
+        self._make_room(int(usable.max(initial=0)))
         steps = -(-usable // batch) * self._spec.epochs
         updates = torch.empty(len(works), self._program.size)
         losses = np.full((len(works), int(steps.max(initial=0))), np.nan, np.float32)
@@ -121,6 +120,16 @@ class CompiledTrainer:
         if self._threads is not None:
             self._threads.shutdown()
             self._threads = None
+
+    def _make_room(self, rows: int) -> None:
+        """For steps of so many rows, where the job's are no smaller: what nobody has takes no memory."""
+        rows = max(1, min(rows, self._spec.step_rows))
+        if rows <= self._structure.batch:
+            return
+        self._structure.batch = rows
+        room = library().fedvitals_trainer_room(ctypes.addressof(self._structure), self._features)
+        self._rooms = [torch.empty(room + ALIGNED, dtype=torch.uint8) for _ in range(self._count)]
+        self._places = [-(-room.data_ptr() // ALIGNED) * ALIGNED for room in self._rooms]
 
     def _put_own_rows(self, works: Sequence[LocalWork], clients: np.ndarray) -> list[tuple[Tensor, Tensor]]:
         """Clients that bring rows of their own; those must live until the training is over."""
