@@ -266,3 +266,18 @@ def test_halves_are_torchs(values: list[float]) -> None:
         share = np.zeros(1, np.float32)
     expected = (rows * torch.from_numpy(share)).half().numpy()
     np.testing.assert_array_equal(found.sketches, expected)
+
+
+@compiled
+def test_a_lone_value_whose_square_overflows_has_a_unit() -> None:
+    """The norm of a layer of one value is that value, however large; so is its unit's."""
+    flattener = model_of([(1, 1)])
+    rows = torch.tensor([[1e30], [-1e30], [2.0]])
+    sketcher = Sketcher(flattener.layout, flattener.device)
+    one = summarise(rows, flattener.layout, sketcher)
+    with without_kernel():
+        other = summarise(rows, flattener.layout, sketcher)
+    assert one.unit_norms is not None
+    assert other.unit_norms is not None
+    np.testing.assert_array_equal(one.unit_norms, np.ones((3, 1), np.float16))
+    np.testing.assert_array_equal(other.unit_norms, one.unit_norms)

@@ -322,7 +322,7 @@ CLONES static void sketch_unit(const struct plan *p, const float *x, float *norm
         buckets[0] += x[i] * projection[0];
     }
     *sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    *norm = sqrtf((squares[0] + squares[1]) + (squares[2] + squares[3]));
+    *norm = norm_of(x, n, (double)((squares[0] + squares[1]) + (squares[2] + squares[3])));
     float steps = 1 / ((*norm > TINY ? *norm : TINY) * p->unit_step);
     buckets[0] = ((buckets[0] + buckets[1]) + (buckets[2] + buckets[3])) * steps;
     for (int j = 0; j < UNIT_BUCKETS; j++) {
@@ -493,7 +493,7 @@ void fedvitals_distances(const float *const *rows, const float *const *beside, i
 int64_t fedvitals_same(const float *const *tensors, const int64_t *sizes, int64_t count, const float *row)
 {
     for (int64_t t = 0; t < count; row += sizes[t++])
-        if (memcmp(tensors[t], row, sizeof(float) * sizes[t]))
+        if (sizes[t] && memcmp(tensors[t], row, sizeof(float) * sizes[t])) /* an empty tensor lies nowhere */
             return 0;
     return 1;
 }
@@ -509,6 +509,6 @@ void fedvitals_difference(const float *const *tensors, const int64_t *sizes, int
 void fedvitals_gather(const float *const *tensors, const int64_t *sizes, int64_t count, float *out)
 {
     for (int64_t t = 0; t < count; out += sizes[t++])
-        if (sizes[t]) /* an empty tensor lies nowhere */
+        if (sizes[t])
             memcpy(out, tensors[t], sizeof(float) * sizes[t]);
 }
