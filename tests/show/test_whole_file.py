@@ -54,3 +54,11 @@ def test_no_room_is_said_with_the_option(tmp_path: Path) -> None:
         whole_file(Path("/dev/full"), "--out") as file,
     ):
         file.write("x" * 100_000)
+
+
+def test_a_dash_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be a file that few shells let one remove; the message names what was meant."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FedvitalsError, match="/dev/stdout"), whole_file(Path("-"), "-o"):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,8 @@ def whole_file(path: Path, option: str) -> Iterator[TextIO]:
 
     `option` is how the user named it, for the error. A device or a pipe is written to directly.
     """
+    if str(path) == "-":
+        raise FedvitalsError(f"{option} -: right is the name of a file; /dev/stdout is standard output")
     target = Path(os.path.realpath(path))
     direct = target.exists() and not target.is_file()
     beside = target if direct else target.with_name(f".{target.name}.{os.getpid()}")
