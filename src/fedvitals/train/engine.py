@@ -16,9 +16,7 @@ from torch import Tensor
 from fedvitals.capture.nothing import NoRound, NoRun
 from fedvitals.capture.rounds import RoundSession
 from fedvitals.errors import TrainingError
-from fedvitals.faults.fault import DataFault, Owner
 from fedvitals.faults.injector import Injector
-from fedvitals.faults.registry import make as make_fault
 from fedvitals.faults.work import LocalWork
 from fedvitals.run import Run, start
 from fedvitals.settings import Settings, resolve
@@ -38,6 +36,7 @@ from fedvitals.train.job import Job
 from fedvitals.train.links import Links
 from fedvitals.train.models import build_model
 from fedvitals.train.network import Network, network_of
+from fedvitals.train.planted_faults import check_faults
 from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.progress import NoProgress, Progress
 from fedvitals.train.pruning import Pruning
@@ -118,7 +117,7 @@ class Training:
         injector = Injector(
             job.faults, federation.clients, job.seed, trainable_layers=layers, classes=federation.classes
         )
-        _refuse_impossible_faults(job, federation)
+        check_faults(job, federation)
         network = network_of(job.network.profile, federation.clients, job.seed)
         attendance = Attendance(network, job.train.exclude)
         clock = VirtualClock() if job.execute.clock == "virtual" else RealClock()
@@ -338,15 +337,3 @@ class Training:
             late=counts["late"],
             model=self.model.released(),
         )
-
-
-def _refuse_impossible_faults(job: Job, federation: Federation) -> None:
-    """A data fault that these rows cannot have is refused here, and not in the middle of the run. One that begins
-    after the last round is told of, or whoever planted it wonders why nothing is found."""
-    for spec in job.faults:
-        if spec.from_round >= job.train.rounds:
-            last = job.train.rounds - 1
-            log.warning("%s begins in round %d and the last is %d: it strikes nobody", spec.kind, spec.from_round, last)
-        fault = make_fault(spec)
-        if isinstance(fault, DataFault):
-            fault.spoilt(federation.x[:1], federation.y[:1], Owner(job.seed, "", federation.classes))
