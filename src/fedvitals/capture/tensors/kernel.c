@@ -163,28 +163,6 @@ CLONES static double dot(const float *restrict x, const float *restrict y, int64
     return total;
 }
 
-CLONES static double squared_distance(const float *restrict x, const float *restrict y, int64_t n)
-{
-    double total = 0;
-    int64_t i = 0;
-    while (i + LANES <= n) {
-        float q[LANES] = {0};
-        int64_t end = i + BLOCK <= n ? i + BLOCK : n - (n - i) % LANES;
-        for (; i < end; i += LANES)
-            for (int j = 0; j < LANES; j++) {
-                float d = x[i + j] - y[i + j];
-                q[j] += d * d;
-            }
-        for (int j = 0; j < LANES; j++)
-            total += q[j];
-    }
-    for (; i < n; i++) {
-        float d = x[i] - y[i];
-        total += d * d;
-    }
-    return total;
-}
-
 CLONES static void add(const float *restrict x, float *restrict y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -195,6 +173,18 @@ CLONES static void subtract(const float *restrict x, const float *restrict y, in
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = x[i] - y[i];
+}
+
+static double squared_distance(const float *x, const float *y, int64_t n)
+{
+    float gap[BLOCK];
+    double total = 0;
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t some = n - i < BLOCK ? n - i : BLOCK;
+        subtract(x + i, y + i, some, gap);
+        total += dot(gap, gap, some);
+    }
+    return total;
 }
 
 /* To the nearest half, to the even one of two (after F. Giesen's float_to_half_fast3_rtne): every case is worked out,
