@@ -104,6 +104,10 @@ def test_rows_tell_each_claim_with_its_goal(filled: Results) -> None:
     rows = {(row.case, row.measure): row for row in summary(filled.of(CELLS))}
     recall = rows["loud faults from round 5, all clients a round, 30 or 100 clients", "recall (of 3)"]
     assert (recall.value, recall.goal, recall.met) == (1.0, 0.99, True)
+    soon = rows[
+        "loud faults the same, but for gaussian updates and label flips", "found within two participations (of 3)"
+    ]
+    assert (soon.value, soon.goal) == (1.0, 0.99)
     alarms = rows["clean runs", "runs with an accusation (of 2)"]
     assert (alarms.value, alarms.goal, alarms.at_least) == (0.0, 0.01, False)
     assert rows["faults in updates, all cells", "F1, FedDebug"].value == 1.0

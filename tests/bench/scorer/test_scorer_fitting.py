@@ -14,7 +14,8 @@ from fedvitals.bench.scorer.kinds import ALARMS, EXACT, KINDS, WATCHED
 from fedvitals.bench.scorer.lessons import Learnt, learnt
 from fedvitals.diagnose.evidence.course import CONTEXT, FEATURES
 from fedvitals.diagnose.evidence.forest import Scorers, load, save
-from fedvitals.diagnose.evidence.suspicion import ACCUSE, CLOCKS, SUSPECT
+from fedvitals.diagnose.evidence.limits import ACCUSE, SUSPECT
+from fedvitals.diagnose.evidence.suspicion import CLOCKS
 from fedvitals.train.job import Job
 
 

@@ -7,13 +7,9 @@ import numpy as np
 from fedvitals.diagnose.evidence.course import CONTEXT, scores
 from fedvitals.diagnose.evidence.forest import Thresholds
 from fedvitals.diagnose.evidence.suspicion import (
-    ACCUSE,
-    BESIDE_ACCUSED,
-    BESIDE_SUSPECT,
     CLOCKS,
-    SUSPECT,
+    by_client,
     heights,
-    limits,
     shipped,
     watched,
 )
@@ -65,12 +61,11 @@ def test_heights_are_of_the_thresholds_of_a_pair_and_of_the_run() -> None:
     assert np.isneginf(found[:, 0, 1]).all()
 
 
-def test_it_takes_less_to_be_named_beside_somebody_who_is() -> None:
-    """Whether anybody is bad is asked once a run: after that, near is enough. A run in which nobody is names nobody."""
-    assert limits(-0.1) == (ACCUSE, SUSPECT)
-    assert limits(0.5) == (ACCUSE, BESIDE_SUSPECT)
-    assert limits(1.0) == (BESIDE_ACCUSED, BESIDE_SUSPECT)
-    assert BESIDE_SUSPECT < BESIDE_ACCUSED < SUSPECT < ACCUSE
+def test_a_client_stands_as_high_as_it_ever_did() -> None:
+    """Over its participations, alarms and clocks; one that no clock has seen stands nowhere."""
+    standing = np.full((4, 1, 2), -np.inf)
+    standing[:3, 0] = [[0.5, -1.0], [2.0, -np.inf], [-3.0, 0.7]]
+    assert by_client(standing, np.array([7, 3, 7, 9])).tolist() == [2.0, 0.7, -np.inf]
 
 
 def test_scores_are_those_of_the_median() -> None:

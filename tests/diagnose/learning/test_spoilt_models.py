@@ -12,7 +12,7 @@ import torch
 from charted import Clock, found, looped, model
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.cohorts import lasting, spoilt
+from fedvitals.diagnose.cohorts import lasting, spoilt
 from fedvitals.run import Run
 
 CLIENTS = "abcdefgh"

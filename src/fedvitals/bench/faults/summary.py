@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fedvitals.bench.faults import scores
-from fedvitals.bench.faults.groups import MANY, hit_enough, in_update, loud_groups, quiet_groups
+from fedvitals.bench.faults.groups import AT_ONCE, EVERY, HALF, MANY, hit_enough, in_update, loud_groups, quiet_groups
 from fedvitals.bench.faults.judging import OURS, SUSPECTS, Line
 from fedvitals.bench.faults.problems import PROBLEMS
 from fedvitals.bench.faults.scores import Share
@@ -14,7 +14,8 @@ from fedvitals.bench.table import Row
 
 OTHERS = ("FedDebug", "FLDetector", "multi-krum", "tutorials")
 WAYS = (OURS, SUSPECTS, *OTHERS)
-RECALL_GOAL, PRECISION_GOAL, FALSE_ALARM_GOAL = 0.99, 0.98, 0.01
+RECALL_GOAL, PRECISION_GOAL, FALSE_ALARM_GOAL, SUSPECT_GOAL = 0.99, 0.98, 0.01, 0.03
+LOUD_GOALS = {f"{EVERY}, {MANY}": RECALL_GOAL, f"{HALF}, {MANY}": 0.90}  # recall, at that precision
 QUIET_GOALS = {"label noise": 0.90, "a third of the classes": 0.80, "backdoor": 0.60}  # at least suspected, in MANY
 TWICE, TEN_TIMES = 2, 10  # participations
 
@@ -30,11 +31,12 @@ def share_row(case: str, measure: str, share: Share, goal: float | None = None, 
 
 
 def _loud(lines: Sequence[Line]) -> Iterator[Row]:
-    for number, (name, some) in enumerate(loud_groups(lines).items()):
-        case, tally = f"loud faults {name}", scores.tally(some)
-        yield share_row(case, "recall", tally.recall, None if number else RECALL_GOAL)
-        yield share_row(case, "precision", tally.precision, None if number else PRECISION_GOAL)
-        yield share_row(case, "found within two participations", scores.found_within(some, TWICE))
+    for name, some in loud_groups(lines).items():
+        case, tally, goal = f"loud faults {name}", scores.tally(some), LOUD_GOALS.get(name)
+        yield share_row(case, "recall", tally.recall, goal)
+        yield share_row(case, "precision", tally.precision, PRECISION_GOAL if goal else None)
+        soon = RECALL_GOAL if name == AT_ONCE else None
+        yield share_row(case, "found within two participations", scores.found_within(some, TWICE), soon)
         yield share_row(case, "right rule", scores.right_rule(some))
 
 
@@ -65,7 +67,8 @@ def _clean(lines: Sequence[Line]) -> Iterator[Row]:
     for name, some in clean_groups(lines).items():
         yield share_row(name, "runs with an accusation", scores.runs_naming(some), FALSE_ALARM_GOAL, at_least=False)
         yield share_row(name, "runs with an accusation after some round", scores.runs_naming_ever(some))
-        yield share_row(name, "runs with an accused or suspect client", scores.runs_naming(some, SUSPECTS))
+        either = scores.runs_naming(some, SUSPECTS)
+        yield share_row(name, "runs with an accused or suspect client", either, SUSPECT_GOAL, at_least=False)
     for what, words in (("accusing", "warns"), ("suspecting", "suspects")):
         for code, share in scores.runs_by_rule(lines, what).items():
             yield share_row("clean runs, by rule", f"{code} {words}", share)

@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedvitals.bench.faults.problems import FOLDER_VARIABLE
@@ -21,8 +21,8 @@ from fedvitals.bench.scorer.curriculum import SECOND_MIX, THIRD_MIX, WIDE_MIX, l
 from fedvitals.bench.scorer.fitting import KINDS, alarms, names
 from fedvitals.bench.scorer.kinds import ALARMS
 from fedvitals.bench.scorer.leaving_out import watched_unseen
-from fedvitals.bench.scorer.lessons import learnt
-from fedvitals.bench.scorer.report import told
+from fedvitals.bench.scorer.lessons import Learnt, learnt
+from fedvitals.bench.scorer.report import by_shipped, told
 from fedvitals.diagnose.evidence.course import FEATURES
 from fedvitals.diagnose.evidence.forest import SCORER, Scorers, save
 
@@ -39,9 +39,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--third", type=int, default=708, help="how many of the third")
     parser.add_argument("--wide", type=int, default=6000, help="how many of many worlds")
     parser.add_argument("--write", type=Path, default=SCORER, help="the file to write")
+    parser.add_argument("--unseen", type=int, help="write nothing: how the shipped one does in so many further lessons")
     args = parser.parse_args(words)
     logging.disable(logging.WARNING)
     os.environ[FOLDER_VARIABLE] = str(args.data)  # the third mix takes its rows as the fault bench does
+    if args.unseen:
+        further = range(WIDE_MIX + 2 * args.wide, WIDE_MIX + 2 * (args.wide + args.unseen), 2)
+        print(told(*by_shipped(_played(further, args))))
+        return 0
     began = time.perf_counter()
     numbers = [
         *range(0, 4 * args.first, 4),
@@ -49,11 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
         *range(THIRD_MIX, THIRD_MIX + 2 * args.third, 2),
         *range(WIDE_MIX, WIDE_MIX + 2 * args.wide, 2),
     ]
-    lessons = [
-        found
-        for number in numbers
-        if (found := learnt(lesson(number, args.data, args.lessons / "subsets"), args.lessons)) and len(found.guilty)
-    ]
+    lessons = _played(numbers, args)
     print(f"{len(lessons)} lessons, {time.perf_counter() - began:.0f} s", file=sys.stderr)
     clocks = watched_unseen(lessons)
     limits = calibration.calibrated(lessons, clocks, accuse=ACCUSE_RATE, suspect=SUSPECT_RATE)
@@ -65,6 +66,12 @@ def main(words: Sequence[str] | None = None) -> int:
     save(args.write, Scorers(tuple(ALARMS), KINDS, FEATURES, limits, alarms(lessons), names(lessons)), about)
     print(f"{args.write}: {args.write.stat().st_size:,} bytes, {time.perf_counter() - began:.0f} s", file=sys.stderr)
     return 0
+
+
+def _played(numbers: Iterable[int], args: argparse.Namespace) -> list[Learnt]:
+    """Lessons of which there is something to learn."""
+    found = (learnt(lesson(number, args.data, args.lessons / "subsets"), args.lessons) for number in numbers)
+    return [one for one in found if one is not None and len(one.guilty)]
 
 
 if __name__ == "__main__":

@@ -8,11 +8,25 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedvitals.bench.scorer.calibration import highest_clock
 from fedvitals.bench.scorer.kinds import EXACT
 from fedvitals.bench.scorer.lessons import Learnt
-from fedvitals.diagnose.evidence.suspicion import limits
+from fedvitals.diagnose.evidence.limits import limits
+from fedvitals.diagnose.evidence.suspicion import by_client, shipped, watched
 
 Floats = NDArray[np.float64]
+
+
+def by_shipped(lessons: Sequence[Learnt]) -> tuple[Sequence[Learnt], list[Floats]]:
+    """The lessons, and the heights in each by the scorer that ships."""
+    scorers = shipped()
+    clocks = (
+        watched(
+            scorers.alarming.scores(one.features.astype(np.float32)), one.client.astype(int), one.attempt.astype(int)
+        )
+        for one in lessons
+    )
+    return lessons, [highest_clock(one, seen, scorers.thresholds) for one, seen in zip(lessons, clocks, strict=True)]
 
 
 def told(lessons: Sequence[Learnt], heights: Sequence[Floats]) -> str:
@@ -32,7 +46,7 @@ def told(lessons: Sequence[Learnt], heights: Sequence[Floats]) -> str:
 
 
 def _counted(one: Learnt, heights: Floats) -> Floats:
-    accuse, suspect = limits(float(heights.max()))
+    accuse, suspect = limits(by_client(heights, one.client.astype(np.int64)))
     accused, suspected = (heights >= level for level in (accuse, min(accuse, suspect)))
     guilty = np.unique(one.client[one.guilty])
     honest = np.setdiff1d(one.client, guilty)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.cohorts import received_losses, round_medians, well
 from fedvitals.diagnose.evidence.course import course, log_shares
 from fedvitals.diagnose.evidence.measures import NAMES, trained_sketches, unit
-from fedvitals.diagnose.learning.cohorts import received_losses, round_medians, well
 from fedvitals.diagnose.robust import TO_SIGMA, median
 from fedvitals.store.table import Bools, Floats, Ints
 
@@ -154,6 +154,11 @@ def mirrored(chart: Chart) -> tuple[Break, ...]:
 def relabelled(chart: Chart) -> tuple[Break, ...]:
     """Those who turned because the received model's loss on their rows leapt: these are other rows, or other labels."""
     return tuple(one for one in chart.shared(turned) if _loss_leapt(chart, one))
+
+
+def unlike_themselves(chart: Chart) -> frozenset[int]:
+    """Clients with a break of any kind."""
+    return frozenset(one.client for kind in (turned, lengthened, steeper) for one in chart.shared(kind))
 
 
 def _loss_leapt(chart: Chart, one: Break) -> bool:

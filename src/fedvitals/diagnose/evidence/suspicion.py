@@ -6,9 +6,8 @@ which is how a client that was always unlike the others differs from one that ha
 those clocks that find something with it; the threshold of the others is infinite. Thresholds were taken from the
 largest value over all clients and rounds of runs without a fault, so that the number of comparisons is in them
 already, and are higher where clients are many and unlike each other: they answer whether anybody is bad in this run.
-Once that is answered, who else is takes less: those who come near somebody accused are accused with him, those who
-come near a suspect are suspects. What rang the alarm is then compared with the kinds of fault, and the likeliest
-gives the finding its name.
+`limits` says how much less it takes where several stand high, and to be named beside somebody. What rang the alarm is
+then compared with the kinds of fault, and the likeliest gives the finding its name.
 """
 
 from __future__ import annotations
@@ -21,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.evidence.breaks import unlike_themselves
 from fedvitals.diagnose.evidence.course import CONTEXT, FEATURES, WAYS, Course, course
 from fedvitals.diagnose.evidence.forest import Scorers, Thresholds, load
+from fedvitals.diagnose.evidence.limits import ACCUSED, limits
 from fedvitals.diagnose.evidence.measures import NAMES
 from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import Grade
@@ -33,9 +34,6 @@ LEAST = 3  # or more
 CLOCKS = ("now", "two", *(f"mean{length}" for length in MEANS), f"rise{RISE}")
 MOST_CARRIERS = 3
 CONTEXT_COLUMNS = slice(len(FEATURES) - len(CONTEXT), len(FEATURES))
-ACCUSE, SUSPECT = 1.0, 0.0  # how high a clock stands at its two thresholds
-BESIDE_ACCUSED, BESIDE_SUSPECT = -0.5, -1.0  # how high it need stand where somebody is accused, or suspected, already:
-# in lessons of families that the scorer was not fitted on, 98 and 96 of 100 of those named are bad (`bench.scorer`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Suspicion:
     grade: Grade
     row: int  # the participation in which it was noticed first
     rounds: tuple[int, ...]  # in which it looked like that
-    score: float  # how high it stands: SUSPECT and ACCUSE are the thresholds where nobody else does
+    score: float  # how high it stands, on the scale of `limits`
     threshold: float  # the one that counts here
     carriers: tuple[str, ...]  # measures without which it would not be suspected, the strongest first
 
@@ -67,7 +65,7 @@ def suspicions(chart: Chart) -> tuple[Suspicion, ...]:
     owner = table.client[rows]
     clocks = watched(scorers.alarming.scores(found.known), owner, table.attempt[rows])
     standing = heights(clocks, found.known[:, CONTEXT_COLUMNS], scorers.thresholds)
-    accuse, suspect = limits(float(standing.max()))
+    accuse, suspect = limits(_with_breaks(chart, np.unique(owner), by_client(standing, owner)))
     rung = (standing >= suspect).any(axis=(1, 2))
     peaks = [
         _peak(chart, int(client), rows[owner == client], standing[owner == client], accuse, suspect)
@@ -78,7 +76,7 @@ def suspicions(chart: Chart) -> tuple[Suspicion, ...]:
 
 
 def heights(clocks: Floats, contexts: NDArray[np.floating], thresholds: Thresholds) -> Floats:
-    """[rows, alarms, clocks]: SUSPECT where a client would be suspected, ACCUSE where it would be accused."""
+    """[rows, alarms, clocks]: at the levels SUSPECT and ACCUSE is the highest of a sound run at its two thresholds."""
     suspect, accuse = float(thresholds.levels[0]), float(thresholds.levels[1])
     usual: Floats = suspect + np.nan_to_num(contexts) @ thresholds.easing
     found: Floats = on_one_scale(clocks, thresholds.accuse, thresholds.suspect) - usual[:, None, None]
@@ -93,10 +91,18 @@ def on_one_scale(clocks: Floats, accuse: Floats, suspect: Floats) -> Floats:
     return np.where(watching, (clocks - np.where(watching, suspect, 0.0)) / scale, -np.inf)
 
 
-def limits(highest: float) -> tuple[float, float]:
-    """From which heights on clients of a run are accused, and suspected, in which the highest is this."""
-    accuse = BESIDE_ACCUSED if highest >= ACCUSE else ACCUSE
-    return accuse, BESIDE_SUSPECT if highest >= SUSPECT else SUSPECT
+def by_client(standing: Floats, owner: Ints) -> Floats:
+    """[clients]: how high each ever stood, from heights whose first axis is rows."""
+    clients, place = np.unique(owner, return_inverse=True)
+    found = np.full(len(clients), -np.inf)
+    np.maximum.at(found, place, standing.reshape(len(owner), -1).max(axis=1))
+    return found
+
+
+def _with_breaks(chart: Chart, clients: Ints, highest: Floats) -> Floats:
+    """Who broke with himself is accused for that: he counts as one, however high he stands."""
+    broke = np.isin(clients, [*chart.shared(unlike_themselves)])
+    return np.where(broke, np.fmax(highest, ACCUSED.alone), highest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

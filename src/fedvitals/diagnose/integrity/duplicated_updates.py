@@ -23,9 +23,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.cohorts import well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.evidence.repeats import Group, copies
-from fedvitals.diagnose.learning.cohorts import well
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import times, write

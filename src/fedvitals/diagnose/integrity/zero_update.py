@@ -24,8 +24,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.cohorts import spoilt
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
-from fedvitals.diagnose.learning.cohorts import spoilt
 from fedvitals.diagnose.learnt import all_learnt
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.writing import see_client, times, write

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import MAX, MIN, NORM, STD, Chart
-from fedvitals.diagnose.learning.cohorts import received_losses
+from fedvitals.diagnose.cohorts import received_losses
 from fedvitals.diagnose.learning.curves import chance, evaluated
 from fedvitals.diagnose.learning.depths import fan_in, matrices
 from fedvitals.diagnose.robust import median

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvitals.diagnose.learning.cohorts import row_medians
+from fedvitals.diagnose.cohorts import row_medians
 from fedvitals.diagnose.robust import TO_SIGMA
 from fedvitals.store.table import Floats, Ints
 

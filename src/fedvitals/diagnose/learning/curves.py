@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.cohorts import received_losses
+from fedvitals.diagnose.cohorts import received_losses
 from fedvitals.diagnose.robust import TO_SIGMA, median
 from fedvitals.diagnose.rule import CannotSee
 from fedvitals.store.table import Floats, Ints

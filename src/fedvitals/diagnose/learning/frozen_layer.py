@@ -26,8 +26,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Singles
+from fedvitals.diagnose.cohorts import row_medians, well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
-from fedvitals.diagnose.learning.cohorts import row_medians, well
 from fedvitals.diagnose.learnt import all_learnt
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed

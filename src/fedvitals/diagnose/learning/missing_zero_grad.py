@@ -33,9 +33,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.cohorts import in_order, row_medians, well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
 from fedvitals.diagnose.learning.changes import changes
-from fedvitals.diagnose.learning.cohorts import in_order, row_medians, well
 from fedvitals.diagnose.learning.loss_paths import unusual_path
 from fedvitals.diagnose.learning.piling import of_run
 from fedvitals.diagnose.learning.rates import early_jumps, loss_jumps, rates

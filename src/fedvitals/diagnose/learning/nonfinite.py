@@ -28,8 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.cohorts import spoilt
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
-from fedvitals.diagnose.learning.cohorts import spoilt
 from fedvitals.diagnose.learning.curves import evaluated
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.words import listed, ranges

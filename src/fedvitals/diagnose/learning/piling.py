@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.cohorts import received_losses
+from fedvitals.diagnose.cohorts import received_losses
 from fedvitals.diagnose.learning.rates import loss_jumps, rates
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.writing import factor, short

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.cohorts import received_losses
+from fedvitals.diagnose.cohorts import received_losses
 from fedvitals.diagnose.learning.curves import Curve, chance, learning_curve, trend
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import WrittenRule

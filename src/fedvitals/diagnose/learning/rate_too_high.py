@@ -30,8 +30,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.cohorts import against_cohort, finite_update, lasting, received_losses, well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
-from fedvitals.diagnose.learning.cohorts import against_cohort, finite_update, lasting, received_losses, well
 from fedvitals.diagnose.learning.curves import learning_curve
 from fedvitals.diagnose.learning.missing_zero_grad import piled
 from fedvitals.diagnose.learning.rates import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.cohorts import (
+from fedvitals.diagnose.cohorts import (
     against_cohort,
     finite_update,
     in_order,

@@ -1,4 +1,4 @@
-"""Participations against their cohort and against their own past, all at once: what the rules about clients share."""
+"""Participations against their cohort and their own past, all at once: what rules and evidence about clients share."""
 
 from __future__ import annotations
 
