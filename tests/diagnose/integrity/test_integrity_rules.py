@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -46,6 +47,27 @@ def test_a_bad_client_is_found(kind: str, tmp_path: Any) -> None:
     assert {client for one in accused for client in one.clients} == set(BAD)
     assert all(min(one.rounds) >= 5 for one in accused)
     assert any(figure.isdigit() for one in accused for figure in one.why)
+
+
+def test_several_are_found_that_alone_would_not_be(tmp_path: Any) -> None:
+    """Six of thirty with 30% wrong labels, after a few epochs: the finding says that it takes all of them together."""
+    bad = {"1", "4", "7", "9", "12", "15"}
+    job = Job.from_dict(
+        {
+            "data": {"source": "digits", "clients": 30},
+            "train": {"rounds": 16, "clients_per_round": 30, "epochs": 1},
+            "faults": [{"kind": "label-noise", "clients": [int(one) for one in bad], "from_round": 5}],
+            "seed": 2,
+        }
+    )
+    settings = fedvitals.Settings(dir=str(tmp_path))
+    train(job, settings=settings)
+    with closing(fedvitals.open_store(settings).open("last")) as reader:
+        found = [one for one in diagnose(reader, select=["FL6", "FL5"]).findings if one.severity is not Severity.INFO]
+    named = {client for one in found for client in one.clients}
+    assert len(named) >= 3
+    assert named <= bad
+    assert all("several clients of this run stand out together" in one.why for one in found)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])

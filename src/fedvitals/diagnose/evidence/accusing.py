@@ -8,6 +8,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.course import course
+from fedvitals.diagnose.evidence.limits import ACCUSED, SUSPECTED
 from fedvitals.diagnose.evidence.measures import NAMES
 from fedvitals.diagnose.evidence.suspicion import Suspicion, suspicions
 from fedvitals.diagnose.rule import Rule, Sight, WrittenRule
@@ -118,13 +119,21 @@ def accusations(
         yield write(
             rule,
             severity if grade is Grade.ACCUSED else Severity.INFO,
-            f"client {names[0]} {perhaps}{sentence}: {numbers(chart, group[0])}{also}",
+            f"client {names[0]} {perhaps}{sentence}: {numbers(chart, group[0])}{also}{_together(group)}",
             grade=grade,
             rounds=[number for one in group for number in one.rounds],
             clients=names,
             evidence={chart.clients[one.client]: _evidence(chart, one) for one in group},
             next=[about(one, names) for one in next],
         )
+
+
+def _together(group: Sequence[Suspicion]) -> str:
+    """What makes a client be named that alone would not be."""
+    alone = (ACCUSED if group[0].grade is Grade.ACCUSED else SUSPECTED).alone
+    if any(one.score >= alone for one in group):
+        return ""
+    return "; not enough for one alone, but several clients of this run stand out together"
 
 
 def about(action: Action, names: Sequence[str]) -> Action:

@@ -33,6 +33,7 @@ RISE = 5  # participations that are held against all that came before them, of w
 LEAST = 3  # or more
 CLOCKS = ("now", "two", *(f"mean{length}" for length in MEANS), f"rise{RISE}")
 MOST_CARRIERS = 3
+COMPANY = 0.5  # how much what all look like weighs beside what one does
 CONTEXT_COLUMNS = slice(len(FEATURES) - len(CONTEXT), len(FEATURES))
 
 
@@ -175,13 +176,15 @@ def _suspicion(chart: Chart, peak: _Peak, kind: str, carriers: tuple[str, ...]) 
 
 
 def _kinds(scorers: Scorers, found: Course, peaks: Sequence[_Peak]) -> list[str]:
-    """What each looks like, over the rows in which it rang. One walk through the trees for all: a walk costs nearly
-    the same for one row as for a thousand."""
+    """What each looks like, over the rows in which it rang, and a little what all of them do, since several who stand
+    out in one run mostly share a cause. One walk through the trees for all: a walk costs nearly the same for one row as
+    for a thousand."""
     if not peaks:
         return []
     scores = scorers.naming.scores(found.features[np.concatenate([peak.rows for peak in peaks])])
     ends = np.cumsum([len(peak.rows) for peak in peaks])
-    return [scorers.kinds[int(some.mean(axis=0).argmax())] for some in np.split(scores, ends[:-1])]
+    own = np.array([some.mean(axis=0) for some in np.split(scores, ends[:-1])])
+    return [scorers.kinds[int(place)] for place in (own + COMPANY * own.mean(axis=0)).argmax(axis=1)]
 
 
 def _carriers(scorers: Scorers, found: Course, peaks: Sequence[_Peak]) -> list[tuple[str, ...]]:
