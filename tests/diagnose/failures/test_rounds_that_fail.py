@@ -30,13 +30,15 @@ def rounds(lengths: list[float], used: Callable[[int], int] = lambda number: 4) 
 
 
 def test_a_run_that_was_cut_off_in_a_round(tmp_path: Path) -> None:
-    """The round, how far it was, and how many were heard of."""
-    chart = looped(tmp_path, rounds([1.0] * 5))
-    broken = chart.rounds[-1]._replace(end_ns=None)
-    cut = replace(chart, rounds=(*chart.rounds[:-1], broken), run=replace(chart.run, status=Status.CUT_OFF))
-    (one,) = found(cut, "FL104")
-    assert (one.severity, one.rounds) == (Severity.CRITICAL, (4,))
-    assert (one.evidence["selected"], one.evidence["heard"]) == (4, 4)
+    """Far beyond its rounds' time it had stalled, and who ended it knew; else only the process ended (FL109)."""
+    for length, stalled in ((1.0, 0), (50.0, 1)):
+        chart = looped(tmp_path / str(length), rounds([1.0] * 5 + [length]))
+        broken = chart.rounds[-1]._replace(end_ns=None)
+        cut = replace(chart, rounds=(*chart.rounds[:-1], broken), run=replace(chart.run, status=Status.CUT_OFF))
+        (one,) = found(cut, "FL104", "FL109")
+        assert (one.code, one.severity, one.rounds) == ("FL104" if stalled else "FL109", Severity.CRITICAL, (5,))
+        assert [symptom.code for symptom in one.symptoms] == ["FL109"] * stalled
+        assert "4 of 4 clients were heard of" in one.why
 
 
 def test_a_running_round_stalls_only_beyond_the_runs_own_times(tmp_path: Path) -> None:
