@@ -16,6 +16,7 @@ from fedvitals.diagnose.learning import (
     rate_too_high,
     rate_too_low,
     slow_convergence,
+    stands_still,
     vanishing_gradients,
     weight_explosion,
 )
@@ -37,4 +38,5 @@ RULES: tuple[Rule, ...] = (
     rate_too_low.RULE,
     missing_zero_grad.RULE,
     dropped_batch.RULE,
+    stands_still.RULE,
 )
