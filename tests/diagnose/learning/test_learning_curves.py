@@ -50,3 +50,17 @@ def test_a_trend_is_tested_not_guessed() -> None:
     assert abs(trend(noise)) < 3
     assert trend(noise - np.arange(2000) / 500) < -10
     assert trend(np.zeros(50)) == 0
+
+
+def test_a_slow_fall_is_told_in_rounds(tmp_path: Path) -> None:
+    """Also where only every fifth of them is evaluated."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        for number in range(60):
+            with run.round(number) as rnd:
+                clock.go_on(1)
+                if number % 5 == 0:
+                    rnd.evaluated(loss=2.3 - 0.003 * number)
+
+    (one,) = found(looped(tmp_path, loop), "FL406")
+    assert "in 55 rounds" in one.why
