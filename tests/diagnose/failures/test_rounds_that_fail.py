@@ -81,6 +81,16 @@ def test_two_clients_a_round_by_choice(tmp_path: Path) -> None:
     """Is told of, once, as something to know."""
     (one,) = found(trained(tmp_path, {"train.clients_per_round": 2, "train.rounds": 6}), "FL105")
     assert (one.severity, one.evidence["used"]) == (Severity.INFO, 2)
+    assert one.why == "6 of 6 rounds averaged the updates of 2 of 9 clients: their result is that of who was asked"
+    assert "ask more clients" in one.next[0].text
+
+
+def test_nobody_else_can_be_asked(tmp_path: Path) -> None:
+    """Of a run with two clients it is told without the advice to ask more."""
+    chart = trained(tmp_path, {"data.clients": 2, "train.clients_per_round": 2, "train.rounds": 3})
+    (one,) = found(chart, "FL105")
+    assert one.why == "3 of 3 rounds averaged the updates of 2 of 2 clients: a model is made of them alone"
+    assert "ask more" not in one.next[0].text
 
 
 def test_nobody_is_used_and_the_run_completes(tmp_path: Path) -> None:
