@@ -11,6 +11,7 @@ from fedvitals.diagnose.learning import (
     generalisation_gap,
     missing_zero_grad,
     nonfinite,
+    one_taken,
     oscillation,
     plateau,
     rate_too_high,
@@ -39,4 +40,5 @@ RULES: tuple[Rule, ...] = (
     missing_zero_grad.RULE,
     dropped_batch.RULE,
     stands_still.RULE,
+    one_taken.RULE,
 )
