@@ -241,10 +241,23 @@ def test_the_index_has_every_code_a_line(capsys: Capture) -> None:
     assert len(json.loads(capsys.readouterr().out)["findings"]) == len(RULES)
 
 
+def test_a_family_is_explained_by_its_codes(capsys: Capture) -> None:
+    """A line each, as in the index; as JSON their pages."""
+    assert main(["explain", "fl6"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "FL6 integrity"
+    assert [line.split()[0] for line in lines[1:]] == [rule.code for rule in FAMILIES["FL6"]]
+    assert main(["explain", "FL6", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["code"] for one in found] == [rule.code for rule in FAMILIES["FL6"]]
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
         (("fl1O1",), "'FL101'"),
+        (("signflip",), "'sign-flipped update'"),
+        (("gradients",), "'exploding gradients' or 'vanishing gradients'"),
         (("zebra",), "explain --all"),
         ((), "explain what?"),
         (("FL101", "--all"), "explain what?"),

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from recorded import HOSTILE, MS, participation
 
+from fedvitals.show.overview import Overview
 from fedvitals.show.tables import (
     Table,
     clients_table,
     failures_table,
     fitted,
+    header_lines,
     layers_table,
     middle,
     participations_table,
     rounds_table,
 )
-from fedvitals.vocabulary import Evaluation, Failure, Outcome, Round, TensorStats
+from fedvitals.show.words import safe
+from fedvitals.vocabulary import Evaluation, Failure, Outcome, Round, Run, Status, TensorStats
 
 
 def _cells(table: Table, row: int) -> dict[str, str]:
@@ -111,3 +115,12 @@ def test_a_client_that_is_mostly_nan_is_nan() -> None:
     result = middle([math.nan, math.nan, 1.0])
     assert result is not None
     assert math.isnan(result)
+
+
+def test_a_run_that_failed_says_what_ended_it() -> None:
+    """At its head, where its status is."""
+    failed = Run("a", "a", Status.FAILED, 0, health={"error": f"ValueError: {HOSTILE}"})
+    lines = dict(header_lines(Overview(failed, 1, 1, 0, None, None, None, 0)))
+    assert lines["ended by"] == f"ValueError: {safe(HOSTILE)}"
+    ended = Overview(replace(failed, status=Status.FINISHED, health={}), 1, 1, 0, None, None, None, 0)
+    assert "ended by" not in dict(header_lines(ended))

@@ -140,7 +140,8 @@ def test_pickles_are_never_opened(tmp_path: Path) -> None:
         ({"x_train.npy": b"rubbish", "y_train.npy": _npy([0, 1])}, "x_train.npy is not a plain array"),
         ({"x_train.npy": _claim((2, 3)), "y_train.npy": _npy([0, 1])}, "x_train.npy is damaged"),
         ({"x_train.npy": _npy([[1.0], [2.0]])}, "there is no array 'y_train'; what there is: x_train"),
-        ({"other.npy": _npy([1])}, "there is no array 'x_train'; what there is: nothing"),
+        ({"other.npy": _npy([1])}, "there is no array 'x_train'; what there is: other"),
+        ({}, "there is no array 'x_train'; what there is: nothing"),
         ({"x_train.npy": _npy(3.0), "y_train.npy": _npy([0])}, "x_train is a single value"),
         (
             {"x_train.npy": _npy([[1.0]]), "y_train.npy": _npy([0]), "x_test.npy": _npy([[1.0]])},

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from fedvitals.diagnose.rule import Rule
 from fedvitals.errors import FedvitalsError
 
+MOST_GUESSES = 3
+FEW_LETTERS = 3  # are inside too many names
 SECTIONS = ("Sees", "Matters", "Evidence", "False alarms", "Do", "Papers")
 
 
@@ -45,12 +47,18 @@ def find(rules: Sequence[Rule], wanted: str) -> Rule:
     raise FedvitalsError(f"there is no finding {wanted!r}{nearby(wanted, known)}")
 
 
+def _letters(word: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", word.lower())
+
+
 def nearby(word: str, known: Sequence[str]) -> str:
     """The few that are meant most likely: codes are so alike that one guess is mostly wrong."""
     import difflib
 
-    by_letters = {one.lower(): one for one in known}
-    close = [by_letters[one] for one in difflib.get_close_matches(word.strip().lower(), list(by_letters))]
+    by_letters = {_letters(one): one for one in known}
+    wanted = _letters(word)
+    inside = [one for one in by_letters if len(wanted) > FEW_LETTERS and wanted in one][:MOST_GUESSES]
+    close = [by_letters[one] for one in inside or difflib.get_close_matches(wanted, list(by_letters), MOST_GUESSES)]
     if not close:
         return "; `fedvitals explain --all` lists all there are"
     *others, last = map(repr, close)

@@ -51,7 +51,9 @@ def short(number: float) -> float:
 
 
 def factor(number: float) -> str:
-    """'3.5 times', '120 times': as a person says a factor."""
+    """'3.5 times', '120 times', '2e+13 times': as a person says a factor."""
+    if number >= 1e6:
+        return f"{number:.1g} times"
     return f"{number:.1f} times" if number < 10 else f"{number:.0f} times"
 
 

@@ -72,6 +72,8 @@ def header_lines(one: Overview, participations: int | None = None) -> list[tuple
         ("result", f"loss {fixed(one.loss)}, accuracy {fixed(one.accuracy)}"),
         ("recorded", f"{size(one.size_bytes)} at level {run.level.value}"),
     ]
+    if error := run.health.get("error"):
+        lines.insert(2, ("ended by", safe(error, 200)))
     return [*lines, ("failures", whole(one.failures))] if one.failures else lines
 
 

@@ -30,13 +30,15 @@ def rounds(lengths: list[float], used: Callable[[int], int] = lambda number: 4) 
 
 
 def test_a_run_that_was_cut_off_in_a_round(tmp_path: Path) -> None:
-    """The round, how far it was, and how many were heard of."""
-    chart = looped(tmp_path, rounds([1.0] * 5))
-    broken = chart.rounds[-1]._replace(end_ns=None)
-    cut = replace(chart, rounds=(*chart.rounds[:-1], broken), run=replace(chart.run, status=Status.CUT_OFF))
-    (one,) = found(cut, "FL104")
-    assert (one.severity, one.rounds) == (Severity.CRITICAL, (4,))
-    assert (one.evidence["selected"], one.evidence["heard"]) == (4, 4)
+    """Far beyond its rounds' time it had stalled, and who ended it knew; else only the process ended (FL109)."""
+    for length, stalled in ((1.0, 0), (50.0, 1)):
+        chart = looped(tmp_path / str(length), rounds([1.0] * 5 + [length]))
+        broken = chart.rounds[-1]._replace(end_ns=None)
+        cut = replace(chart, rounds=(*chart.rounds[:-1], broken), run=replace(chart.run, status=Status.CUT_OFF))
+        (one,) = found(cut, "FL104", "FL109")
+        assert (one.code, one.severity, one.rounds) == ("FL104" if stalled else "FL109", Severity.CRITICAL, (5,))
+        assert [symptom.code for symptom in one.symptoms] == ["FL109"] * stalled
+        assert "4 of 4 clients were heard of" in one.why
 
 
 def test_a_running_round_stalls_only_beyond_the_runs_own_times(tmp_path: Path) -> None:
@@ -79,6 +81,16 @@ def test_two_clients_a_round_by_choice(tmp_path: Path) -> None:
     """Is told of, once, as something to know."""
     (one,) = found(trained(tmp_path, {"train.clients_per_round": 2, "train.rounds": 6}), "FL105")
     assert (one.severity, one.evidence["used"]) == (Severity.INFO, 2)
+    assert one.why == "6 of 6 rounds averaged the updates of 2 of 9 clients: their result is that of who was asked"
+    assert "ask more clients" in one.next[0].text
+
+
+def test_nobody_else_can_be_asked(tmp_path: Path) -> None:
+    """Of a run with two clients it is told without the advice to ask more."""
+    chart = trained(tmp_path, {"data.clients": 2, "train.clients_per_round": 2, "train.rounds": 3})
+    (one,) = found(chart, "FL105")
+    assert one.why == "3 of 3 rounds averaged the updates of 2 of 2 clients: a model is made of them alone"
+    assert "ask more" not in one.next[0].text
 
 
 def test_nobody_is_used_and_the_run_completes(tmp_path: Path) -> None:

@@ -73,3 +73,21 @@ def test_nearly_the_same_once_is_a_suspicion(tmp_path: Path) -> None:
 def test_neighbours_in_a_swarm_are_no_copies(tmp_path: Path) -> None:
     """A third one is nearly as near to two as they are to each other: they have like rows, and nobody copied."""
     assert _run(tmp_path, HEALTHY, 1e-3, swarm=3.5e-3) == []
+
+
+@pytest.mark.parametrize(("equal", "told"), [(6, ["6 of 6"]), (4, ["4 of 6"]), (2, [])])
+def test_clients_with_the_same_rows_are_told_of_as_a_run(tmp_path: Path, equal: int, told: list[str]) -> None:
+    """Most of a cohort sends one update: nobody is accused of copying, nor of sending its own again, and it is told."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        torch.manual_seed(0)
+        net = model()
+        for number in range(4):
+            shared = _moved(net.state_dict(), 0.1)
+            with run.round(number, model=net) as rnd:
+                for place in range(6):
+                    with rnd.client(place, samples=20) as client:
+                        client.submit(shared if place < equal else _moved(net.state_dict(), 0.1), loss=1.0)
+
+    findings = [one for one in found(looped(tmp_path, loop), "FL605", "FL606") if not one.clients]
+    assert [one.why[:6] for one in findings] == told

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from charted import Clock, found, looped
+import torch
+from charted import Clock, found, looped, model
 
 from fedvitals.diagnose.learning.curves import trend
 from fedvitals.run import Run
@@ -50,3 +51,39 @@ def test_a_trend_is_tested_not_guessed() -> None:
     assert abs(trend(noise)) < 3
     assert trend(noise - np.arange(2000) / 500) < -10
     assert trend(np.zeros(50)) == 0
+
+
+def test_a_slow_fall_is_told_in_rounds(tmp_path: Path) -> None:
+    """Also where only every fifth of them is evaluated."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        for number in range(60):
+            with run.round(number) as rnd:
+                clock.go_on(1)
+                if number % 5 == 0:
+                    rnd.evaluated(loss=2.3 - 0.003 * number)
+
+    (one,) = found(looped(tmp_path, loop), "FL406")
+    assert "in 55 rounds" in one.why
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.0, False), (8.0, True)])
+def test_a_server_that_sums_instead_of_averaging(tmp_path: Path, factor: float, told: bool) -> None:
+    """It moves the model further than any update: that is said, and what to do is no lower learning rate."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        torch.manual_seed(0)
+        net = model()
+        for number in range(8):
+            with run.round(number, model=net) as rnd:
+                before = {name: value.clone() for name, value in net.state_dict().items()}
+                step = {name: 0.1 * torch.randn(value.shape) for name, value in before.items()}
+                for client in range(4):
+                    with rnd.client(client, samples=10) as c:
+                        c.submit({name: value + step[name] for name, value in before.items()}, loss=2.0**number)
+                net.load_state_dict({name: value + factor * step[name] for name, value in before.items()})
+                rnd.evaluated(loss=2.0 * 3.0**number)
+
+    (one,) = found(looped(tmp_path, loop), "FL402")
+    assert ("no average does that" in one.why) is told
+    assert ("sum of its weights" in one.next[-1].text) is told

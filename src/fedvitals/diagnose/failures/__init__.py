@@ -7,6 +7,7 @@ from fedvitals.diagnose.failures import (
     client_timed_out,
     data_or_shape,
     dropout_pattern,
+    ended_early,
     every_client_fails,
     received_differs,
     round_stalled,
@@ -23,4 +24,5 @@ RULES: tuple[Rule, ...] = (
     every_client_fails.RULE,
     data_or_shape.RULE,
     received_differs.RULE,
+    ended_early.RULE,
 )

@@ -28,7 +28,7 @@ from fedvitals.diagnose.writing import times, write
 from fedvitals.vocabulary import Failure, Finding, Round, Severity
 
 MOST_MESSAGE = 300
-FOLLOWS = frozenset({"FL103", "FL105", "FL404", "FL406"})
+FOLLOWS = frozenset({"FL103", "FL105", "FL109", "FL404", "FL406"})
 
 
 def _look(chart: Chart) -> Iterator[Finding]:

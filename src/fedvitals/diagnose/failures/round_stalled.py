@@ -1,7 +1,7 @@
 """Round stalled.
 
-Sees: a round that began and has not ended, in a run that was cut off or has gone on far longer than its own rounds
-take; and rounds that did end but took far beyond the spread of the others.
+Sees: a round that began, has not ended and has gone on far longer than the run's own rounds take, whether the run
+still waits or was cut off in it; and rounds that did end but took far beyond the spread of the others.
 
 Matters: a stall looks like work: no error, no exit code. The longer nobody sees it, the more time is lost.
 
@@ -27,10 +27,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.failures.progress import heard, heard_in_words, last_ns
 from fedvitals.diagnose.robust import median, spread, threshold
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
 from fedvitals.diagnose.words import ranges
-from fedvitals.diagnose.writing import seconds, times, write
+from fedvitals.diagnose.writing import seconds, write
 from fedvitals.store.table import Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Round, Severity, Status
 
@@ -55,26 +56,28 @@ def _look(chart: Chart) -> Iterator[Finding]:
 
 
 def _open(chart: Chart, one: Round, lengths: Floats) -> Iterator[Finding]:
-    """A later round or the run's orderly end say that this one is over."""
+    """A later round or the run's orderly end say that this one is over. Where the process merely ended in it, it is no
+    stall (FL109)."""
     if chart.run.status is Status.FINISHED or one.number != chart.rounds[-1].number:
         return
-    elapsed, limit = (_last_ns(chart) - one.start_ns) / 1e9, _limit(lengths[1:])
-    gone = chart.run.status in (Status.CUT_OFF, Status.FAILED)
-    if not gone and not elapsed > limit:
+    elapsed = (last_ns(chart) - one.start_ns) / 1e9
+    if not elapsed > _limit(lengths[1:]):
         return
-    heard = int(np.sum(chart.participations.round == one.number))
-    usual = f"; a round of this run takes {seconds(median(lengths))}" if len(lengths) else ""
-    asked = (
-        f", {heard} of {one.selected} clients were heard of" if one.selected else f", {times(heard, 'client')} heard of"
-    )
+    gone = chart.run.status in (Status.CUT_OFF, Status.FAILED)
     how = f"the run {'was cut off' if chart.run.status is Status.CUT_OFF else 'failed'}" if gone else "nothing ended it"
     yield write(
         RULE,
         Severity.CRITICAL if gone else Severity.WARNING,
-        f"round {one.number} began and {how} {seconds(elapsed)} into it{asked}{usual}",
+        f"round {one.number} began and {how} {seconds(elapsed)} into it, {heard_in_words(chart, one)}; a round of this "
+        f"run takes {seconds(median(lengths))}",
         grade=Grade.CERTAIN if gone else Grade.ACCUSED,
         rounds=[one.number],
-        evidence={"elapsed_s": elapsed, "usual_s": _or_none(median(lengths)), "selected": one.selected, "heard": heard},
+        evidence={
+            "elapsed_s": elapsed,
+            "usual_s": median(lengths),
+            "selected": one.selected,
+            "heard": heard(chart, one),
+        },
         next=["fedvitals show RUN", DEADLINE],
     )
 
@@ -131,22 +134,6 @@ def _length(one: Round) -> float:
     return ((one.end_ns or one.start_ns) - one.start_ns) / 1e9
 
 
-def _last_ns(chart: Chart) -> int:
-    """The run's own last word: no clock is looked at."""
-    found = [one.start_ns for one in chart.rounds[-1:]]
-    found += [one.at_ns for one in chart.resources[-1:]]
-    found += [one.at_ns for one in chart.logs[-1:]]
-    found += [one.at_ns for one in chart.failures[-1:]]
-    found += [one.end_ns for one in chart.spans if one.end_ns is not None]
-    ends = chart.participations.end_s
-    ends = ends[np.isfinite(ends)]
-    return max([*found, int(ends.max() * 1e9) if len(ends) else 0, chart.run.ended_ns or 0])
-
-
-def _or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 RULE = WrittenRule(
-    code="FL104", name="round stalled", page=__doc__ or "", look=_look, explains=frozenset({"FL202", "FL205"})
+    code="FL104", name="round stalled", page=__doc__ or "", look=_look, explains=frozenset({"FL109", "FL202", "FL205"})
 )

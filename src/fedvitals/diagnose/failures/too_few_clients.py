@@ -55,15 +55,17 @@ def _look(chart: Chart) -> Iterator[Finding]:
         )
     few = (used <= FEW) & (used > 0) & ~lost
     if few.sum() > len(ended) / 2:
+        used_each, known = int(np.median(used[few])), len(chart.clients)
+        those = "a model is made of them alone" if used_each == known else "their result is that of who was asked"
         yield write(
             RULE,
             Severity.INFO,
-            f"{times(int(few.sum()), 'round')} of {len(ended)} averaged {int(np.median(used[few]))} or so of "
-            f"{len(chart.clients)} clients: their result is that of who was asked",
+            f"{few.sum()} of {times(len(ended), 'round')} averaged the updates of {used_each} of "
+            f"{times(known, 'client')}: {those}",
             grade=Grade.CERTAIN,
             rounds=number[few].tolist(),
-            evidence={"rounds": int(few.sum()), "used": int(np.median(used[few])), "clients": len(chart.clients)},
-            next=[MORE],
+            evidence={"rounds": int(few.sum()), "used": used_each, "clients": known},
+            next=[MORE if known > FEW else "leave it so, where these are all clients that there are"],
         )
 
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from fedvitals.diagnose.health import clock_skew, overhead_above_budget, records_dropped, store_near_cap
+from fedvitals.diagnose.health import (
+    clock_skew,
+    differences_submitted,
+    overhead_above_budget,
+    records_dropped,
+    store_near_cap,
+)
 from fedvitals.diagnose.rule import Rule
 
-RULES: tuple[Rule, ...] = (records_dropped.RULE, overhead_above_budget.RULE, clock_skew.RULE, store_near_cap.RULE)
+RULES: tuple[Rule, ...] = (
+    records_dropped.RULE,
+    overhead_above_budget.RULE,
+    clock_skew.RULE,
+    store_near_cap.RULE,
+    differences_submitted.RULE,
+)

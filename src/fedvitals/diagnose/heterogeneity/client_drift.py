@@ -19,17 +19,16 @@ Papers: Karimireddy et al. 2020, SCAFFOLD (arXiv:1910.06378); Li et al. 2020, Fe
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.curves import learning_curve, trend
+from fedvitals.diagnose.learning.curves import learning_curve, steps_of_model, trend
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.writing import short, write
+from fedvitals.diagnose.writing import short, times, write
 from fedvitals.store.table import Floats, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
@@ -53,7 +52,7 @@ class Agreement:
 def agreement(chart: Chart) -> Agreement:
     """Of the rounds with enough clients."""
     table = chart.participations
-    moved = _moved(chart)
+    moved = chart.shared(steps_of_model)
     kept = [(number, rows) for number, rows in chart.cohorts if np.isfinite(table.cosine[rows]).sum() >= SMALLEST]
     return Agreement(
         rounds=np.array([number for number, _ in kept], dtype=np.int64),
@@ -66,12 +65,6 @@ def agreement(chart: Chart) -> Agreement:
 def _ratio(step: float, update: float) -> float:
     """NaN where most updates are nothing at all: they have no length to compare with."""
     return step / update if update > 0 else float("nan")
-
-
-def _moved(chart: Chart) -> dict[int, float]:
-    """How far the global model moved in each round: the next version's distance from it."""
-    models = sorted(chart.models, key=lambda one: one.version)
-    return {now.round: after.drift_last for now, after in itertools.pairwise(models)}
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
@@ -95,7 +88,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
         Severity.WARNING if grave else Severity.INFO,
         f"clients pull apart: an update's cosine to the others went from {began:.2f} in the first rounds to "
         f"{ends:.2f} in the "
-        f"last{step_text}" + (f", with {epochs:.0f} epochs a round" if np.isfinite(epochs) else ""),
+        f"last{step_text}" + (f", with {times(round(epochs), 'epoch')} a round" if np.isfinite(epochs) else ""),
         grade=Grade.ACCUSED if grave else Grade.SUSPECT,
         rounds=seen.rounds[-third:],
         evidence={

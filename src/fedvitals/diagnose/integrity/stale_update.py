@@ -1,7 +1,8 @@
 """Stale update: a client sends an earlier update of its own again.
 
 Sees: a sketch and norms that equal, to the last bit, those of an earlier participation of the same client. Training is
-never that repeatable: another model was received, and another order of rows was drawn.
+never that repeatable: another model was received, and another order of rows was drawn. A cohort of which more than half
+repeats what was sent before is not judged: then it is what they were given, not a client.
 
 Matters: an old update pulls the model back to where it was then, with the weight of a fresh one.
 
@@ -27,12 +28,17 @@ from fedvitals.diagnose.evidence.repeats import repeated
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import ranges
 from fedvitals.diagnose.writing import see_client, times, write
+from fedvitals.store.table import Bools
 from fedvitals.vocabulary import Action, Finding, Severity
+
+MOST = 0.5  # of a cohort
+SMALLEST = 3  # clients in a cohort, of which one is not most
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
     table, first = chart.participations, chart.shared(repeated)
-    again = (first != np.arange(len(first))) & (table.client[first] == table.client)
+    earlier = table.round[first] < table.round
+    again = earlier & (table.client[first] == table.client) & ~_all_repeat(chart, earlier)
     for client in np.unique(table.client[again]):
         rows = np.flatnonzero(again & (table.client == client))
         name = chart.clients[int(client)]
@@ -50,6 +56,14 @@ def _look(chart: Chart) -> Iterator[Finding]:
                 Action(f"leave client {name} out until it trains again", safe=False),
             ),
         )
+
+
+def _all_repeat(chart: Chart, earlier: Bools) -> Bools:
+    """Participations in rounds most of which is what somebody had sent before."""
+    found = np.zeros(len(earlier), bool)
+    for _, rows in chart.cohorts:
+        found[rows] = len(rows) >= SMALLEST and earlier[rows].mean() > MOST
+    return found
 
 
 RULE = WrittenRule(

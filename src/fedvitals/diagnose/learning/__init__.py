@@ -11,11 +11,13 @@ from fedvitals.diagnose.learning import (
     generalisation_gap,
     missing_zero_grad,
     nonfinite,
+    one_taken,
     oscillation,
     plateau,
     rate_too_high,
     rate_too_low,
     slow_convergence,
+    stands_still,
     vanishing_gradients,
     weight_explosion,
 )
@@ -37,4 +39,6 @@ RULES: tuple[Rule, ...] = (
     rate_too_low.RULE,
     missing_zero_grad.RULE,
     dropped_batch.RULE,
+    stands_still.RULE,
+    one_taken.RULE,
 )

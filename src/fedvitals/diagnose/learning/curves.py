@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -86,6 +87,12 @@ def learning_curve(chart: Chart, least: int) -> Curve:
     if len(own) >= least:
         return own
     raise CannotSee(f"{max(len(judged), len(own))} rounds have a loss; it takes {least} to see how it goes")
+
+
+def steps_of_model(chart: Chart) -> dict[int, float]:
+    """How far the global model moved in each round: the next version's distance from it."""
+    models = sorted(chart.models, key=lambda one: one.version)
+    return {now.round: after.drift_last for now, after in pairwise(models)}
 
 
 def chance(chart: Chart) -> float | None:

@@ -7,13 +7,15 @@ not finite any more.
 
 Matters: the model gets worse by training. What comes after is lost.
 
-Evidence: the loss at the start, at its best and at the end, and since when it rises.
+Evidence: the loss at the start, at its best and at the end, since when it rises, and how far the server moved the model
+beside the longest update, where that is further than any average moves it.
 
 False alarms: the noise is taken from the series itself (second differences) and asked six times over. A loss that rises
 while the clients' own losses go on falling is not this but a generalisation gap (FL411).
 
-Do: look for what explains it above this finding: a client, a learning rate. Otherwise lower the learning rate, clip
-gradients, fewer epochs.
+Do: look for what explains it above this finding: a client, a learning rate. Where the server moves the model further
+than its clients do, divide what is summed by the sum of its weights. Otherwise lower the learning rate, clip gradients,
+fewer epochs.
 
 Papers: none.
 """
@@ -25,9 +27,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.curves import Curve, learning_curve, received
+from fedvitals.diagnose.learning.curves import Curve, learning_curve, received, steps_of_model
 from fedvitals.diagnose.rule import WrittenRule
-from fedvitals.diagnose.writing import short, write
+from fedvitals.diagnose.writing import factor, short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 4  # rounds
@@ -36,17 +38,18 @@ HALF = 0.5  # of the progress made: losing more than that is not a swing
 NOTABLE = 1.25  # times the best
 NOISES = 6.0
 BLOWN = 2.0  # times the loss at the start
+OVERSHOT = 2.0  # times the longest update: a mean stays below one of it, and a server's rate is rarely above two
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
     curve = learning_curve(chart, LEAST)
     finite = curve.finite
     if len(finite) < len(curve) and not np.isfinite(curve.values[-1]):
-        yield _found(curve, int(np.argmax(~np.isfinite(curve.values))), float(curve.values[-1]))
+        yield _found(chart, curve, int(np.argmax(~np.isfinite(curve.values))), float(curve.values[-1]))
         return
     end = finite.level(-LAST, None)
     if (_rose(finite, end) or _blew_up(finite)) and _clients_agree(chart, finite):
-        yield _found(finite, _since(finite), end)
+        yield _found(chart, finite, _since(finite), end)
 
 
 def _rose(curve: Curve, end: float) -> bool:
@@ -78,7 +81,7 @@ def _since(curve: Curve) -> int:
     return int(np.argmin(curve.values)) + 1
 
 
-def _found(curve: Curve, place: int, end: float) -> Finding:
+def _found(chart: Chart, curve: Curve, place: int, end: float) -> Finding:
     known = curve.values[np.isfinite(curve.values)]
     best, start = float(known.min()) if len(known) else np.nan, float(curve.values[0])
     since = int(curve.rounds[min(place, len(curve) - 1)])
@@ -87,18 +90,44 @@ def _found(curve: Curve, place: int, end: float) -> Finding:
     )
     if not np.isfinite(end):
         why = f"the {curve.of} is {end} from round {since} on; its best was {best:.4g}, it began at {start:.4g}"
+    overshot = _overshot(chart, since)
+    if overshot:
+        why += (
+            f"; the server moved the model up to {factor(overshot)} as far as its longest update: no average does that"
+        )
+    mend = "lower the learning rate, or clip gradients (train.clip = 1.0)"
     return write(
         RULE,
         Severity.CRITICAL,
         why,
         grade=Grade.ACCUSED if np.isfinite(end) else Grade.CERTAIN,
         rounds=[int(one) for one in curve.rounds if one >= since],
-        evidence={"start": short(start), "best": short(best), "end": short(end), "since_round": since},
+        evidence={
+            "start": short(start),
+            "best": short(best),
+            "end": short(end),
+            "since_round": since,
+            "overshot": short(overshot),
+        },
         next=(
             Action(f"fedvitals show RUN --round {since}"),
-            Action("lower the learning rate, or clip gradients (train.clip = 1.0)", safe=False),
+            Action(
+                "divide what is summed by the sum of its weights; lower server.lr" if overshot else mend, safe=False
+            ),
         ),
     )
+
+
+def _overshot(chart: Chart, since: int) -> float:
+    """How many times as far as its longest update the model was moved, at most, in the round from which on the loss
+    rises and the two before; 0 where an average would have done so too."""
+    steps, norms = chart.shared(steps_of_model), chart.participations.update_norm
+    ratios = [
+        steps[number] / norms[rows].max()
+        for number, rows in chart.cohorts
+        if since - LAST < number <= since and number in steps and norms[rows].max() > 0
+    ]
+    return max((one for one in ratios if OVERSHOT < one < np.inf), default=0.0)
 
 
 RULE = WrittenRule(
@@ -106,5 +135,5 @@ RULE = WrittenRule(
     name="divergence",
     page=__doc__ or "",
     look=_look,
-    explains=frozenset({"FL403", "FL404", "FL406", "FL503", "FL504"}),
+    explains=frozenset({"FL403", "FL404", "FL406", "FL411", "FL501", "FL503", "FL504"}),
 )

@@ -27,7 +27,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.rule import CannotSee, WrittenRule
-from fedvitals.diagnose.writing import short, write
+from fedvitals.diagnose.writing import short, times, write
 from fedvitals.store.table import Bools, Floats
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
@@ -115,10 +115,9 @@ def _of_client(chart: Chart, client: int, mine: Bools, kept: Bools, size: int) -
     others = len(np.unique(table.client[kept & (table.client != client)]))
     name = chart.clients[client]
     why = (
-        f"client {name} has {rows:.0f} rows and takes {steps:.0f} steps of {size} in {epochs:.0f} epochs; with "
-        f"its last, "
-        f"smaller batch of {left:.0f} it would be {np.ceil(rows / size) * epochs:.0f}. {others} other clients "
-        f"keep theirs"
+        f"client {name} has {times(int(rows), 'row')} and takes {times(int(steps), 'step')} of {size} in "
+        f"{times(round(epochs), 'epoch')}; with its last, smaller batch of {left:.0f} it would be "
+        f"{np.ceil(rows / size) * epochs:.0f}. {times(others, 'other client')} keep{'s' * (others == 1)} theirs"
     )
     return write(
         RULE,

@@ -187,13 +187,17 @@ def _what(chart: Chart, row: int, layers: tuple[str, ...]) -> str:
     """What was seen to break first in this participation."""
     table = chart.participations
     count = table.nonfinite[row]
-    sent = f"sent {count:.0f} non-finite value{'' if count == 1 else 's'}" if count > 0 else "broke"
-    where = f" in {listed(layers)}" if layers and count > 0 else ""
+    where = f" in {listed(layers)}" if layers else ""
+    sent = f"sent {count:.0f} non-finite value{'' if count == 1 else 's'}{where}" if count > 0 else ""
     step, good = table.bad_step[row], table.good_step[row]
-    if np.isnan(step):
-        return f"{sent}{where} while every loss it reported was finite"
-    when = f"at step {step:.0f}" if np.isnan(good) else f"between steps {good:.0f} and {step:.0f}"
-    return f"{sent}{where}; its training broke {when}"
+    if not np.isnan(step):
+        when = f"at step {step:.0f}" if np.isnan(good) else f"between steps {good:.0f} and {step:.0f}"
+        return f"{sent or 'broke'}; its training broke {when}"
+    losses = np.array([table.loss[row], table.first_loss[row], table.last_loss[row]])
+    if np.isinf(losses).any():
+        return f"{sent}{' and ' if sent else ''}reported a loss that is not finite"
+    sent = sent or "sent an update too long for a number"
+    return f"{sent} while every loss it reported was finite" if np.isfinite(losses).any() else sent
 
 
 def _lost_after(broken: _Broken, number: int) -> int | None:

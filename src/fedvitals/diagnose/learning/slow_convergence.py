@@ -40,13 +40,13 @@ def _look(chart: Chart) -> Iterator[Finding]:
     if not end > FAR * start > 0 or not pace > 0:
         return
     missing = (end - start / 2) / pace
-    if missing < len(curve):
+    gone = int(curve.rounds[-1] - curve.rounds[0])
+    if missing < gone:
         return
     yield write(
         RULE,
         Severity.INFO,
-        f"the {curve.of} falls steadily but slowly, from {start:.4g} to {end:.4g} in {len(curve)} rounds; at "
-        f"the pace of the "
+        f"the {curve.of} falls steadily but slowly, from {start:.4g} to {end:.4g} in {gone} rounds; at the pace of the "
         f"last half it takes {missing:.0f} more to half of the start",
         grade=Grade.ACCUSED,
         rounds=curve.rounds[curve.rounds >= 0],

@@ -21,13 +21,13 @@ def load(source: str) -> Raw:
         raise DataError(f"data.source = {source!r}: there is no such file")
     try:
         with zipfile.ZipFile(path) as archive:
-            there = set(archive.namelist())
+            there = archive.namelist()
             wanted = [key for key in KEYS if f"{key}.npy" in there]
             _refuse_large(source, {key: _header(source, archive, f"{key}.npy") for key in wanted})
             arrays = {key: _read(source, archive, f"{key}.npy") for key in wanted}
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError) as error:
         raise DataError(f"{source} cannot be read as an .npz file: {error}") from error
-    return raw_from(source, arrays)
+    return raw_from(source, arrays, [name.removesuffix(".npy") for name in there])
 
 
 def _header(source: str, archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...], np.dtype[np.generic]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from fedvitals.errors import DataError
 
 Array = NDArray[Any]
 KEYS = ("x_train", "y_train", "x_test", "y_test", "client", "client_names", "class_names", "vocab")
+MOST_NAMED = 20  # arrays of a file that lacks the one it needs
 MAX_BYTES = 4 * 2**30  # of all rows as float32 or int64, which is what they become in memory
 
 
@@ -36,11 +37,13 @@ class Raw:
             object.__setattr__(self, "divisor", 255.0)
 
 
-def raw_from(origin: str, arrays: Mapping[str, Array]) -> Raw:
-    """Arrays under their usual names: `x_train` and `y_train`, and what else of KEYS there is."""
+def raw_from(origin: str, arrays: Mapping[str, Array], there: Iterable[str] = ()) -> Raw:
+    """Arrays under their usual names: `x_train` and `y_train`, and what else of KEYS there is. `there` are the names of
+    all arrays of the source, where more were left unread."""
     for key in ("x_train", "y_train"):
         if key not in arrays:
-            raise DataError(f"{origin}: there is no array {key!r}; what there is: {', '.join(arrays) or 'nothing'}")
+            names = ", ".join(list(there or arrays)[:MOST_NAMED]) or "nothing"
+            raise DataError(f"{origin}: there is no array {key!r}; what there is: {names}")
     if ("x_test" in arrays) != ("y_test" in arrays):
         raise DataError(f"{origin}: x_test and y_test come together; only one of them is there")
     for key in ("x_train", "x_test"):
