@@ -232,6 +232,7 @@ def test_sparse_ternary_of_a_million_values() -> None:
         ("feedback(topk:0.1) | entropy", "around the whole chain"),
         ("feedback(topk:0.1, decay=2)", "decay = 2.0 is out of range"),
         ("feedback(topk:0.1, speed=2)", "'speed=2' is no way"),
+        ("feedback(topk:0.1, decay=1, decay=0)", "decay is there twice"),
         ("feedback", "around the whole chain"),
     ],
 )

@@ -166,3 +166,18 @@ def test_what_cannot_be_decoded_is_told_from_what_cannot_be_encoded(codec: Codec
     with pytest.raises(UndecodableError, match="what was encoded cannot be decoded: damaged update: b'gibberish'"):
         memory.encode("a", updates(1)[0])
     assert memory.residual_norm("a") == 0.0
+
+
+def test_a_memory_keeps_no_history_of_updates() -> None:
+    """Of updates that torch could differentiate only the values: histories would grow from round to round."""
+    memory, weight = Memory(parse("feedback(topk:0.1, momentum=0.5)")), torch.ones(10, requires_grad=True)
+    for _ in range(2):
+        sent = memory.encode("a", {"w": weight * torch.arange(10.0)})
+    kept = memory._remains["a"]
+    assert not any(one.requires_grad for one in (kept.left["w"], kept.speed["w"], sent.arrived["w"]))
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """In the words of this package."""
+    with pytest.raises(CodecError, match="cannot be written"):
+        Memory(parse("feedback(topk:0.1)")).save(tmp_path / "nowhere" / "remains.safetensors")

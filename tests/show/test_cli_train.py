@@ -70,6 +70,20 @@ def test_run_takes_changes(job: str, capsys: Capture) -> None:
     assert "is not key=value" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("target", "says"), [("0.01", "was held"), ("0.999", "was not held before the last round")])
+def test_run_says_what_came_of_its_target(job: str, capsys: Capture, target: str, says: str) -> None:
+    """`train.stop_at` ends it early, or it has all its rounds: either is told."""
+    assert main(["run", job, "--quiet", "--set", "train.rounds=4", "--set", f"train.stop_at={target}"]) == 0
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("target"))
+    assert says in line
+
+
+def test_run_names_keys_that_do_nothing(job: str, caplog: pytest.LogCaptureFixture) -> None:
+    """What was set for another mode is told before the training; the run goes on."""
+    assert main(["run", job, "--quiet", "--set", "server.staleness_bound=3"]) == 0
+    assert 'server.staleness_bound = 3 does nothing here: it is for server.mode = "async"' in caplog.messages
+
+
 def test_run_can_leave_no_trace(job: str, tmp_path: Path, capsys: Capture) -> None:
     """`--no-record` trains the same model and writes nothing."""
     assert main(["run", job, "--quiet", "--json"]) == 0

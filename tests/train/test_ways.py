@@ -181,6 +181,13 @@ def test_adapting_needs_a_deadline() -> None:
         small({"codec.adapt": True, "codec.up": "topk:0.1"})
 
 
+def test_adapting_needs_links_that_are_imitated() -> None:
+    """On the real clock no upload takes any time, and shares would stay as they are, whatever the job says."""
+    own_workers = {"execute.executor": "processes", "execute.workers": 8, "server.deadline_s": 5.0}
+    with pytest.raises(FedvitalsError, match=r'codec\.adapt = true .*execute\.clock = "virtual"'):
+        small({"codec.adapt": True, "codec.up": "topk:0.1", **own_workers})
+
+
 def test_slow_links_send_less_and_come_in_time(tmp_path: Path) -> None:
     """A job whose uploads take longer than its deadline: adapting, clients that were late are in time afterwards."""
     devices = tmp_path / "devices.csv"

@@ -94,6 +94,7 @@ class Memory:
         self._exact = frozenset(exact)
         self._remains: dict[str, Remains] = {}
 
+    @torch.no_grad()  # what is kept would drag the history of every update behind it
     def encode(self, client: str, update: Update, codec: Codec | None = None) -> Sent:
         """One message of a client, perhaps by a variant of the codec. CodecError leaves its memory as it was."""
         codec = codec or self.codec
@@ -130,7 +131,8 @@ class Memory:
         self._remains.pop(client, None)
 
     def save(self, path: str | Path) -> None:
-        """Everything that is kept, whole or not at all."""
+        """Everything that is kept, whole or not at all; CodecError where it cannot be written."""
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
 
         clients = sorted(self._remains)
@@ -142,8 +144,11 @@ class Memory:
         }
         said = {"clients": json.dumps(clients), "codec": json.dumps(self.codec.config)}
         new = Path(path).with_name(f".{Path(path).name}.new")
-        save_file(tensors, new, metadata=said)
-        os.replace(new, path)
+        try:
+            save_file(tensors, new, metadata=said)
+            os.replace(new, path)
+        except (OSError, SafetensorError) as error:
+            raise CodecError(f"{path} cannot be written: {error}") from None
 
     @staticmethod
     def load(path: str | Path, codec: Codec, exact: Collection[str] = ()) -> Memory:

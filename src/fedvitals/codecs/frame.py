@@ -117,6 +117,13 @@ def _check(layers: Sequence[Layer]) -> bytes:
     return b"\0" + zlib.crc32(pack(layers, b"")).to_bytes(4, "little")[:2]
 
 
+def require_known(layer: Layer) -> None:
+    """Refuse a type that has no place in a frame."""
+    if layer.dtype not in CODES:
+        known = ", ".join(str(dtype).removeprefix("torch.") for dtype in CODES)
+        raise CodecError(f"layer {layer.name!r} is {layer.dtype}, which cannot be written; known: {known}")
+
+
 def _describe(layer: Layer, sink: PlainSink) -> None:
     try:
         name = layer.name.encode("utf-8")
@@ -124,9 +131,7 @@ def _describe(layer: Layer, sink: PlainSink) -> None:
         raise CodecError(f"the layer name {layer.name!r} is not valid text: {error.reason}") from None
     if len(name) > MAX_NAME_BYTES:
         raise CodecError(f"the layer name {layer.name[:40]!r}... has {len(name)} bytes; at most {MAX_NAME_BYTES}")
-    if layer.dtype not in CODES:
-        known = ", ".join(str(dtype).removeprefix("torch.") for dtype in CODES)
-        raise CodecError(f"layer {layer.name!r} is {layer.dtype}, which cannot be written; known: {known}")
+    require_known(layer)
     _check_shape(layer.name, layer.shape)
     sink.count(len(name))
     sink.raw(name + bytes([CODES[layer.dtype] << 4 | len(layer.shape)]))

@@ -17,6 +17,7 @@ Floats = NDArray[np.floating]
 
 _WIDE = 1e37  # float32 ends at 3.4e38: sums and differences of smaller values stay inside
 _FINE = 1e-30  # and begins at 1.2e-38: shares of larger ones keep their precision
+_WIDEST = 1e290  # the same of float64, which ends at 1.8e308, with room for norms of very many
 
 
 def raw_bytes(name: str, tensor: Tensor) -> bytes:
@@ -41,6 +42,7 @@ def floats_of(name: str, tensor: Tensor) -> Floats:
     """A float tensor's values in a row: in single precision, or in double where that would not hold them."""
     dense = _dense(name, tensor).reshape(-1)
     if dense.dtype is torch.float64:
+        _refuse_too_wide(name, dense.numpy())
         return dense.numpy()
     values: Floats = dense.float().numpy()
     if _safe(values):
@@ -69,10 +71,24 @@ def width(dtype: torch.dtype) -> int:
     return dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
 
 
-def _dense(name: str, tensor: Tensor) -> Tensor:
+def require_dense(name: str, tensor: Tensor) -> None:
+    """Refuse a tensor that has no values in memory, or not all of them."""
     if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
         raise CodecError(f"layer {name!r} is not a dense tensor with values (layout {tensor.layout})")
+
+
+def _dense(name: str, tensor: Tensor) -> Tensor:
+    require_dense(name, tensor)
     return tensor.detach().cpu().resolve_conj().resolve_neg()
+
+
+def _refuse_too_wide(name: str, values: Floats) -> None:
+    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    if largest > _WIDEST:
+        raise CodecError(
+            f"layer {name!r} has values up to {largest:g}, too large for a lossy codec to reckon with "
+            "(codec = 'identity' passes them through)"
+        )
 
 
 def _safe(values: Floats) -> bool:

@@ -13,8 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedvitals.codecs.frame import FREE_BYTES, Layer, most_claimed, pack, pack_known, unpack, unpack_known
-from fedvitals.codecs.numbers import Floats, floats_of, raw_bytes, shaped, tensor_of, width
+from fedvitals.codecs.frame import (
+    FREE_BYTES,
+    Layer,
+    most_claimed,
+    pack,
+    pack_known,
+    require_known,
+    unpack,
+    unpack_known,
+)
+from fedvitals.codecs.numbers import Floats, floats_of, raw_bytes, require_dense, shaped, tensor_of, width
 from fedvitals.codecs.protocol import Update, require_finite
 from fedvitals.codecs.roundings.exact import Exact
 from fedvitals.codecs.stages import SLOTS, Packing, Plain, Reduction, Rounding, Stage, Whole
@@ -71,9 +80,9 @@ class Pipeline:
         return self._part("reduction") is None and getattr(self._rounding, "additive", self.lossless)
 
     def encode(self, update: Update) -> bytes:
+        layers = layers_of(update)
         if not self.lossless:
             require_finite(update)
-        layers = layers_of(update)
         sink = self._packing.sink(agreed=bool(self.known))
         for layer in layers:
             if not self._reckoned(layer):
@@ -170,8 +179,17 @@ class Pipeline:
 
 
 def layers_of(update: Update) -> list[Layer]:
-    """What an update holds, without its values."""
-    return [Layer(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in update.items()]
+    """What an update holds, without its values; CodecError where that cannot be written."""
+    return [_layer(name, tensor) for name, tensor in update.items()]
+
+
+def _layer(name: str, tensor: object) -> Layer:
+    if not isinstance(tensor, Tensor):
+        raise CodecError(f"layer {name!r} is of type {type(tensor).__name__}; right is a torch.Tensor")
+    layer = Layer(name, tensor.dtype, tuple(tensor.shape))
+    require_known(layer)
+    require_dense(name, tensor)
+    return layer
 
 
 def _refuse_twice(slot: str, stage: Stage, filled: dict[str, Stage]) -> None:

@@ -171,7 +171,11 @@ def _feedback(text: str, spec: str) -> Codec:
     if not (inside.startswith("(") and inside.endswith(")")):
         raise CodecError(f"codec {spec!r}: feedback goes around the whole chain, as in {FORM!r}")
     chain, *ways = inside[1:-1].split(",")
-    return Feedback(parse(chain), **dict(_way(way) for way in ways))
+    named = [_way(way) for way in ways]
+    twice = [name for name, _ in named if sum(name == other for other, _ in named) > 1]
+    if twice:
+        raise CodecError(f"feedback: {twice[0]} is there twice in {spec!r}")
+    return Feedback(parse(chain), **dict(named))
 
 
 def _way(text: str) -> tuple[str, float]:

@@ -32,6 +32,7 @@ from fedvitals.train.executors import Parts, pick
 from fedvitals.train.federation import Federation
 from fedvitals.train.flat import FlatModel
 from fedvitals.train.hooks import NoHook, RoundHook, RoundUpdates
+from fedvitals.train.idle_keys import tell_idle
 from fedvitals.train.job import Job
 from fedvitals.train.links import Links
 from fedvitals.train.models import build_model
@@ -118,6 +119,7 @@ class Training:
             job.faults, federation.clients, job.seed, trainable_layers=layers, classes=federation.classes
         )
         check_faults(job, federation)
+        tell_idle(job)
         network = network_of(job.network.profile, federation.clients, job.seed)
         attendance = Attendance(network, job.train.exclude)
         clock = VirtualClock() if job.execute.clock == "virtual" else RealClock()

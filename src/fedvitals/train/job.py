@@ -167,8 +167,15 @@ class Job:
             )
 
     def _check_adapting(self) -> None:
-        if self.codec.adapt and self.server.deadline_s == 0.0:
+        if not self.codec.adapt:
+            return
+        if self.server.deadline_s == 0.0:
             raise JobError("codec.adapt = true chooses shares by the deadline: set server.deadline_s above 0")
+        if self.execute.clock == "real":
+            raise JobError(
+                "codec.adapt = true goes by how long uploads take, and on the real clock clients are on this machine; "
+                'right is execute.clock = "virtual", or adapt = false'
+            )
 
     def _check_excluded(self) -> None:
         """Clients of a dealt-out source are known by their numbers; those of others when the data is there."""

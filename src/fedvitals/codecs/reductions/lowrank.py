@@ -44,6 +44,8 @@ class LowRank(Whole):
         left, right = self._parted(values, rows)
         with np.errstate(over="ignore", invalid="ignore"):  # forged factors may be huge
             product = left @ right.T
+            if not bool(np.isfinite(product).all()):  # beyond single precision: the layer's type has the last word
+                product = left.astype(np.float64) @ right.astype(np.float64).T
         if not bool(np.isfinite(product).all()):
             raise CodecError(f"damaged update: the factors of layer {layer.name!r} have no finite product")
         found: Floats = product.reshape(-1)

@@ -62,7 +62,7 @@ class TopK(_Chosen):
         if self.across == "layer":
             counts = [kept_of(one, self.share) for one in values]
         else:
-            counts = by_energy([norm_of(one) ** 2 for one in sizes], values, kept_of(sum(values), self.share))
+            counts = by_energy(_energies(sizes), values, kept_of(sum(values), self.share))
         return [_largest(one, count) for one, count in zip(sizes, counts, strict=True)]
 
 
@@ -82,6 +82,13 @@ class Threshold(_Chosen):
                 return np.flatnonzero(sizes >= self.least)
             usual = norm_of(sizes) / math.sqrt(max(len(sizes), 1))
             return np.flatnonzero((sizes >= self.least * usual) & (sizes > 0))  # nor anything in a layer of zeros
+
+
+def _energies(sizes: Sequence[Floats]) -> list[float]:
+    """Squared norms in units of the largest, which keeps squares of any size in range."""
+    norms = [norm_of(one) for one in sizes]
+    largest = max(norms, default=0.0)
+    return [(norm / largest) ** 2 if largest else 0.0 for norm in norms]
 
 
 def by_energy(energies: Sequence[float], values: Sequence[int], budget: int) -> list[int]:

@@ -27,7 +27,7 @@ class Signs:
         if not layers:
             return []
         scale = read_scale(source, layers[0].name)
-        signed = source.symbols(sum(counts), 2).astype(np.float64) * (2.0 * scale) - scale
+        signed = (source.symbols(sum(counts), 2).astype(np.float64) * 2.0 - 1.0) * scale
         return list(np.split(signed, np.cumsum(counts)[:-1]))
 
     def bounds(self, layers: Sequence[Layer], values: Sequence[Floats]) -> list[float]:

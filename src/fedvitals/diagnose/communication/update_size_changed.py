@@ -9,8 +9,9 @@ otherwise, or is of another model; a codec whose size jumps no longer saves what
 Evidence: its bytes on the wire, those of the others in the round, and its own before.
 
 False alarms: sizes are compared on a logarithmic scale beyond the robust spread of the run, at a rate of one run in a
-hundred over all participations. Codecs that send what is above a threshold vary by nature; their spread is taken from
-the run. Messages whose share of values was chosen by the client's link (`codec.adapt`) are not compared.
+hundred over all participations. Codecs that send what is above a threshold vary by nature: their spread is taken from
+the run, and only what the number of values that arrived does not explain counts. Messages whose share of values was
+chosen by the client's link (`codec.adapt`) are not compared.
 
 Do: compare the codec's configuration on both sides. A size that changed for everybody at once is a changed codec or a
 changed model.
@@ -26,6 +27,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.coded import arrived_values
 from fedvitals.diagnose.robust import median, spread, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.timing.spent import round_medians
@@ -48,10 +50,18 @@ def _look(chart: Chart) -> Iterator[Finding]:
     logs = np.where(known, np.log(np.where(known, table.wire_bytes_up, 1.0)), np.nan)
     medians = round_medians(chart, logs)
     middles = np.where(medians > 0, medians, median(logs))
-    apart = logs - middles
+    counts = np.log1p(arrived_values(chart))
+    apart = _unexplained(logs - middles, counts - round_medians(chart, counts))
     limit = max(FACTOR, threshold(int(known.sum()), RATE) * spread(apart))
     yield from _of_clients(chart, known & (np.abs(apart) >= limit), middles)
-    yield from _of_all(chart, logs)
+    yield from _of_all(chart, logs, counts)
+
+
+def _unexplained(sizes: Floats, counts: Floats) -> Floats:
+    """Of sizes beyond the others', as logarithms, what is left beside that there are so many more or fewer values."""
+    same = np.where(np.sign(sizes) == np.sign(counts), np.abs(counts), 0.0)
+    found: Floats = np.sign(sizes) * np.fmax(np.abs(sizes) - same, 0.0)
+    return found
 
 
 def _of_clients(chart: Chart, marked: Bools, middles: Floats) -> Iterator[Finding]:
@@ -75,15 +85,19 @@ def _of_clients(chart: Chart, marked: Bools, middles: Floats) -> Iterator[Findin
         )
 
 
-def _of_all(chart: Chart, logs: Floats) -> Iterator[Finding]:
+def _of_all(chart: Chart, logs: Floats, counts: Floats) -> Iterator[Finding]:
     """From some round on everybody's updates are of another size."""
-    numbers, middles = [], []
+    numbers, middles, values = [], [], []
     for number, rows in chart.cohorts:
         if np.isfinite(logs[rows]).any():
             numbers.append(number)
             middles.append(median(logs[rows]))
+            values.append(median(counts[rows]))
     split = change(np.array(middles), LEAST_ROUNDS)
-    if split is None or abs(split.after - split.before) < FACTOR or split.score < threshold(len(middles), RATE):
+    if split is None or split.score < threshold(len(middles), RATE):
+        return
+    more = np.array([median(np.array(values[split.place :])) - median(np.array(values[: split.place]))])
+    if abs(float(_unexplained(np.array([split.after - split.before]), more)[0])) < FACTOR:
         return
     yield write(
         RULE,

@@ -10,9 +10,11 @@ average of that layer back to where it was. A layer dead for everybody learns no
 
 Evidence: the layer, the rounds, and how many of the cohort moved it in the same rounds.
 
-False alarms: it is an exact rule: none were seen in clean runs. Rounds whose model is sick already (dead units
-after an explosion make zero gradients) accuse nobody by themselves. A layer frozen on purpose
-for everybody is reported once, as information, unless the model says that it is trainable.
+False alarms: it is an exact rule: none were seen in clean runs. Where a codec leaves values out of updates, zeros may
+be its doing: then a layer stands still only where its sampled gradients are zero as well, which shows
+`requires_grad = False` and not a parameter that the optimizer does not have. Rounds whose model is sick already (dead
+units after an explosion make zero gradients) accuse nobody by themselves. A layer frozen on purpose for everybody is
+reported once, as information, unless the model says that it is trainable.
 
 Do: give that client's optimizer all parameters; look for requires_grad = False, for detach() and for torch.no_grad().
 
@@ -26,6 +28,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart, Singles
+from fedvitals.diagnose.coded import thinned, trained_still
 from fedvitals.diagnose.cohorts import row_medians, well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.learnt import all_learnt
@@ -58,7 +61,10 @@ def _still(chart: Chart) -> tuple[Bools, Bools]:
     # Where no matrix moves at all, its units are dead or it sent nothing: that is no layer left out.
     alive = updates.present & (np.nansum(norms[:, judged], axis=1) > 0) & ~chart.shared(all_learnt)
     seen = alive[:, None] & (trained & ~_rounding(norms, alive))[None, :]
-    return seen & (norms == 0), seen & (norms != 0)
+    still = seen & (norms == 0)
+    if still.any() and chart.shared(thinned):
+        still &= trained_still(chart)
+    return still, seen & ~still
 
 
 def _rounding(norms: Singles, alive: Bools) -> Bools:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.coded import lossy_codec
 from fedvitals.diagnose.cohorts import received_losses
 from fedvitals.diagnose.learning.rates import loss_jumps, rates
 from fedvitals.diagnose.robust import median
@@ -91,8 +92,10 @@ def _by_configured_rate(chart: Chart, fell: np.ndarray) -> Piled | None:
 
 
 def _plain_rate(chart: Chart) -> float | None:
-    """The learning rate of the engine's own plain SGD; None for whatever else trained, such as Adam in a user's
-    loop."""
+    """The learning rate of the engine's own plain SGD; None for whatever else trained, such as Adam in a user's loop,
+    and where a codec rounds updates, or sends what it owed: they may then be longer than any training makes them."""
+    if lossy_codec(chart.run.config) is not None:
+        return None
     train: Any = chart.run.config.get("train")
     if "executor" not in chart.run.environment or not isinstance(train, dict) or train.get("momentum", 1):
         return None

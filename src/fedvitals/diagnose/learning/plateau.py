@@ -26,6 +26,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.coded import advice
 from fedvitals.diagnose.cohorts import received_losses
 from fedvitals.diagnose.learning.curves import Curve, chance, learning_curve, trend
 from fedvitals.diagnose.robust import median
@@ -72,6 +73,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
         },
         next=(
             Action("fedvitals explain FL404"),
+            *advice(chart),
             Action("another learning rate; fewer epochs a round where clients drift apart", safe=False),
         ),
     )

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.coded import advice
 from fedvitals.diagnose.cohorts import lasting, received_losses, round_medians, well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
 from fedvitals.diagnose.learning.curves import learning_curve
@@ -149,7 +150,10 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
         grade=Grade.ACCUSED,
         rounds=curve.rounds[curve.rounds >= 0],
         evidence={"update_to_model_ratio": short(typical), "progress_ratio": short(progress), "rounds": len(curve)},
-        next=(Action("raise the learning rate (train.lr) tenfold, and again while the loss falls faster", safe=False),),
+        next=(
+            *advice(chart),
+            Action("raise the learning rate (train.lr) tenfold, and again while the loss falls faster", safe=False),
+        ),
     )
 
 

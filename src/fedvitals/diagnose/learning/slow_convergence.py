@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.coded import advice
 from fedvitals.diagnose.learning.curves import learning_curve, trend
 from fedvitals.diagnose.robust import slope
 from fedvitals.diagnose.rule import WrittenRule
@@ -56,7 +57,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
             "fall_a_round": short(pace),
             "rounds_to_half": short(missing),
         },
-        next=(Action("more rounds, a higher learning rate or more epochs a round", safe=False),),
+        next=(*advice(chart), Action("more rounds, a higher learning rate or more epochs a round", safe=False)),
     )
 
 

@@ -107,6 +107,16 @@ def result_document(result: Result, diagnosis: Diagnosis | None) -> dict[str, An
     }
 
 
+def _target_lines(job: Job, result: Result) -> list[tuple[str, str]]:
+    """Whether a training that was to end early did."""
+    stop_at, rounds = job.train.stop_at, job.train.rounds
+    if not stop_at:
+        return []
+    if result.rounds < rounds:
+        return [("target", f"accuracy {stop_at:g} was held (train.stop_at): it ended before its {rounds} rounds")]
+    return [("target", f"accuracy {stop_at:g} was not held before the last round (train.stop_at)")]
+
+
 def result_lines(job: Job, result: Result, settings: Settings) -> list[tuple[str, str]]:
     """What a person reads when a job is done."""
     from fedvitals.show.words import fixed, plural, safe, seconds, size
@@ -118,6 +128,7 @@ def result_lines(job: Job, result: Result, settings: Settings) -> list[tuple[str
             f"{seconds(result.wall_s)} for {plural(result.rounds, 'round')}, {result.clients_per_s:,.0f} clients/s, "
             "set-up included",
         ),
+        *_target_lines(job, result),
         ("sent", f"{size(result.bytes_down)} to clients, {size(result.bytes_up)} back"),
         ("weights", f"sha256 {result.weights_sha256[:16]}"),
     ]

@@ -1,0 +1,62 @@
+"""Keys of a job that are set and do nothing, because another key does not let them: whoever set them is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import fields
+
+from fedvitals.train.job import Job
+from fedvitals.train.keys import Section, shown
+from fedvitals.train.target import IN_A_ROW
+
+log = logging.getLogger("fedvitals")
+
+ASYNC_ONLY = (
+    "buffer",
+    "concurrency",
+    "staleness_bound",
+    "staleness_weight",
+    "staleness_power",
+    "staleness_hinge",
+)
+
+
+def tell_idle(job: Job) -> None:
+    """A warning for each, before the first round."""
+    for key, value, why in idle(job):
+        log.warning("%s = %s does nothing here: %s", key, shown(value), why)
+
+
+def idle(job: Job) -> Iterator[tuple[str, object, str]]:
+    """Each with its value, and why. A key that has its default is nobody's wish."""
+    server, train = job.server, job.train
+    for name, why in _of_server(job):
+        if name in _changed(server):
+            yield f"server.{name}", getattr(server, name), why
+    if server.mode == "async" and "clients_per_round" in _changed(train):
+        why = "without rounds server.concurrency and server.buffer say how many"
+        yield "train.clients_per_round", train.clients_per_round, why
+    evaluations = -(-train.rounds // train.evaluate_every)
+    if train.stop_at and evaluations < IN_A_ROW:
+        yield "train.stop_at", train.stop_at, f"it takes {IN_A_ROW} evaluations in a row, and there are {evaluations}"
+
+
+def _of_server(job: Job) -> Iterator[tuple[str, str]]:
+    server = job.server
+    if server.mode == "sync":
+        yield from ((name, 'it is for server.mode = "async"') for name in ASYNC_ONLY)
+    else:
+        if server.staleness_weight == "constant":
+            yield "staleness_power", 'server.staleness_weight = "constant" has none'
+        if server.staleness_weight != "hinge":
+            yield "staleness_hinge", 'it is for server.staleness_weight = "hinge"'
+        if not server.deadline_s:
+            yield "late", "nobody is late without a server.deadline_s"
+    if not server.prune:
+        yield from ((name, "nothing is cut with server.prune = 0.0") for name in ("prune_from", "prune_until"))
+
+
+def _changed(section: Section) -> set[str]:
+    plain = type(section)()
+    return {one.name for one in fields(plain) if getattr(section, one.name) != getattr(plain, one.name)}  # type: ignore[arg-type]  # every section is a dataclass
