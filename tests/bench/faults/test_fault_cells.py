@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from fedvitals.bench.faults.cells import Cell, job_of, played
+from fedvitals.bench.charted import charted
+from fedvitals.bench.faults.cells import Cell, job_of, played, prepared
 from fedvitals.bench.faults.problems import FOLDER_VARIABLE, PROBLEMS, draw_rows
+from fedvitals.bench.faults.truth import truth_of
 from fedvitals.diagnose.chart import NORM
+from fedvitals.settings import Settings
 from fedvitals.train.sections import DataSpec
 
 
@@ -40,6 +44,16 @@ def test_a_fault_that_changes_nothing_makes_nobody_bad() -> None:
     run = played(Cell("digits", "iid", 100, 1.0, "dropped-last-batch", bad="3"))
     assert run.bad == frozenset()
     assert set(run.hit.values()) == {0.0}
+
+
+@pytest.mark.parametrize(("fault", "seen"), [("exploding-lr", False), ("sign-flip", False), ("zero-update", True)])
+def test_nobody_is_to_be_found_by_what_is_sent_from_a_model_of_nan(fault: str, seen: bool, tmp_path: Path) -> None:
+    """With a model that is not finite a flip sends NaN, as it would have without; a free rider still sends nothing."""
+    cell = Cell("digits", "iid", 10, 1.0, fault, bad="1")
+    training = prepared(cell)
+    training.server.model.weights.fill_(torch.nan)
+    chart = charted(training, Settings(dir=str(tmp_path))).chart
+    assert bool(truth_of(training, chart).struck) is seen
 
 
 def test_the_share_of_rows_that_a_flip_hits_is_known() -> None:

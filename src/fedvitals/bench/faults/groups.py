@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fedvitals.bench.faults.design import LOUD, LOUD_FLIP_PARTITIONS, QUIET
 from fedvitals.bench.faults.judging import Line
+from fedvitals.bench.faults.truth import IN_TRAINING
 from fedvitals.faults.fault import DataFault, UpdateFault
 from fedvitals.faults.registry import BY_KIND
 
@@ -14,7 +15,6 @@ MANY = "30 or 100 clients"
 EVERY, HALF = "from round 5, all clients a round", "from round 5, half of the clients a round"
 AT_ONCE = "the same, but for gaussian updates and label flips"
 LATER = frozenset({"gaussian-update", "label-flip"})  # loud ones that need not be found within two participations
-IN_TRAINING = frozenset({"exploding-lr", "tiny-lr", "frozen-layer", "missing-zero-grad"})
 
 
 def is_loud(line: Line) -> bool:

@@ -1,7 +1,8 @@
 """What really happened in a cell's run: whom the fault struck, when, and how much of it there was.
 
 A fault that was planted and never did anything (its client was never chosen, its rows hold nothing to spoil) is for
-nobody to find: such a client is not counted as bad.
+nobody to find: such a client is not counted as bad. Nor does a flip, say, do anything to a client that was handed a
+model of NaN, because another had ruined it before: what it sends is NaN with or without it.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.chart import NORM, Chart
 from fedvitals.faults.data import NanBatch
-from fedvitals.faults.fault import DataFault, Fault, Owner, Sending
+from fedvitals.faults.fault import DataFault, Fault, Owner, Sending, UpdateFault
 from fedvitals.faults.registry import make
 from fedvitals.faults.training import DroppedLastBatch, FrozenLayer
 from fedvitals.faults.update import NanUpdate
 from fedvitals.faults.work import LocalWork
 from fedvitals.train.engine import Training
 from fedvitals.train.orders import batch_orders
+
+IN_TRAINING = frozenset({"exploding-lr", "tiny-lr", "frozen-layer", "missing-zero-grad"})  # seen in what is sent
 
 
 class Truth(NamedTuple):
@@ -51,15 +54,30 @@ def truth_of(training: Training, chart: Chart) -> Truth:
 def _struck(training: Training, fault: Fault, chart: Chart) -> dict[str, tuple[int, ...]]:
     found = {}
     names = {name: number for number, name in enumerate(chart.clients)}
+    table, lost = chart.participations, _lost_models(chart) if _hidden_by_nan(fault) else []
     for client in training.injector.culprits():
         rows = chart.histories[names[client]] if client in names else np.empty(0, np.int64)
-        rounds = chart.participations.round[rows].tolist()
+        rounds = table.round[rows[~np.isin(table.base_version[rows], lost)]].tolist()
         if getattr(fault, "needs_past", False):
             rounds = rounds[1:]  # the first time there is nothing old to send
         hit = tuple(number for number in rounds if training.injector.active(client, number))
         if hit:
             found[client] = hit
     return found
+
+
+def _lost_models(chart: Chart) -> list[int]:
+    """Versions of the global model that are not finite."""
+    blocks = ((one.version, one.stats[:, NORM], one.nonfinite) for one in chart.models)
+    return [version for version, norms, bad in blocks if not np.isfinite(norms).all() or np.any(bad)]
+
+
+def _hidden_by_nan(fault: Fault) -> bool:
+    """Whether a client that is handed a model of NaN sends the same with this fault as without."""
+    if isinstance(fault, UpdateFault):
+        lost, earlier = torch.full((4,), torch.nan), torch.ones(4)
+        return not bool(fault.sent(lost, Sending(0, "", 1, 1, others=[lost], past=[earlier])).isfinite().any())
+    return isinstance(fault, DataFault) or fault.kind in IN_TRAINING
 
 
 def _share(training: Training, fault: Fault, client: str) -> float | None:
