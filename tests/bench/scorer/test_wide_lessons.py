@@ -12,7 +12,7 @@ from fedvitals.bench.scorer import leaving_out
 from fedvitals.bench.scorer.curriculum import WIDE_MIX, lesson
 from fedvitals.bench.scorer.fitting import telling_columns
 from fedvitals.bench.scorer.kinds import ALARMS, KINDS
-from fedvitals.bench.scorer.lessons import Learnt
+from fedvitals.bench.scorer.lessons import Learnt, all_learnt
 from fedvitals.bench.scorer.worlds import FAMILIES, MADE_UP, world_rows
 from fedvitals.diagnose.evidence.course import FEATURES
 from fedvitals.train.job import Job
@@ -90,3 +90,36 @@ def test_what_says_how_much_a_client_has_is_always_asked() -> None:
     honest, guilty = (random.standard_normal((500, len(FEATURES))).astype(np.float32) for _ in range(2))
     chosen = {FEATURES[place] for place in telling_columns(honest, [guilty])}
     assert {name for name in FEATURES if name.startswith("context.")} <= chosen
+
+
+def test_some_natural_clients_are_far_more_unlike_the_rest_than_others() -> None:
+    """A person whose hand or instrument is another must be borne: in some worlds one is moved several times as far as
+    the middle one, and single classes are done in a way of the client's own."""
+    data = DataSpec(source="synthetic", partition="natural", clients=20, rows=40, min_rows=5)
+    furthest = [_furthest_beside_middle(world_rows("blobs", number, data)) for number in range(0, 60, 2)]
+    assert max(furthest) > 2.5
+    assert sum(one < 1.8 for one in furthest) > 5
+
+
+def _furthest_beside_middle(rows: dict[str, np.ndarray]) -> float:
+    x = rows["x_train"] / rows["x_train"].std(axis=0)
+    means = np.array([x[rows["client"] == client].mean(axis=0) for client in np.unique(rows["client"])])
+    far = np.linalg.norm(means - np.median(means, axis=0), axis=1)
+    return float(far.max() / np.median(far))
+
+
+def test_lessons_are_played_by_several_processes_as_by_one(tmp_path: Path) -> None:
+    """The same rows, in the order that was asked for."""
+    numbers = [
+        number
+        for number in range(WIDE_MIX, WIDE_MIX + 200, 2)
+        if (one := lesson(number, tmp_path, tmp_path)).family in ("blobs", "grids") and one.job["data"]["clients"] <= 14
+    ][:3]
+    lessons = [lesson(number, tmp_path, tmp_path) for number in numbers]
+    alone = list(all_learnt(lessons, tmp_path / "alone", workers=1))
+    together = list(all_learnt(lessons, tmp_path / "together", workers=2))
+    assert [one.number for one in together if one is not None] == numbers
+    for left, right in zip(alone, together, strict=True):
+        assert left is not None
+        assert right is not None
+        np.testing.assert_array_equal(left.features, right.features)

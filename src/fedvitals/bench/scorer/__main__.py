@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedvitals.bench.faults.problems import FOLDER_VARIABLE
@@ -21,7 +21,7 @@ from fedvitals.bench.scorer.curriculum import SECOND_MIX, THIRD_MIX, WIDE_MIX, l
 from fedvitals.bench.scorer.fitting import KINDS, alarms, names
 from fedvitals.bench.scorer.kinds import ALARMS
 from fedvitals.bench.scorer.leaving_out import watched_unseen
-from fedvitals.bench.scorer.lessons import Learnt, learnt
+from fedvitals.bench.scorer.lessons import Learnt, all_learnt
 from fedvitals.bench.scorer.report import by_shipped, told
 from fedvitals.diagnose.evidence.course import FEATURES
 from fedvitals.diagnose.evidence.forest import SCORER, Scorers, save
@@ -34,6 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fedvitals.bench.scorer", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the real data sets")
     parser.add_argument("--lessons", type=Path, default=Path(".fedvitals-lessons"), help="where lessons are kept")
+    parser.add_argument("--workers", type=int, default=2, help="processes that play lessons")
     parser.add_argument("--first", type=int, default=817, help="how many lessons of the first mix")
     parser.add_argument("--second", type=int, default=151, help="how many of the second")
     parser.add_argument("--third", type=int, default=708, help="how many of the third")
@@ -68,10 +69,10 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _played(numbers: Iterable[int], args: argparse.Namespace) -> list[Learnt]:
+def _played(numbers: Sequence[int], args: argparse.Namespace) -> list[Learnt]:
     """Lessons of which there is something to learn."""
-    found = (learnt(lesson(number, args.data, args.lessons / "subsets"), args.lessons) for number in numbers)
-    return [one for one in found if one is not None and len(one.guilty)]
+    lessons = [lesson(number, args.data, args.lessons / "subsets") for number in numbers]
+    return [one for one in all_learnt(lessons, args.lessons, args.workers) if one is not None and len(one.guilty)]
 
 
 if __name__ == "__main__":

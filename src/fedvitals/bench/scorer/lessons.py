@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
+import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +62,23 @@ def learnt(lesson: Lesson, folder: Path) -> Learnt | None:
             folder.mkdir(parents=True, exist_ok=True)
             _write(path, found)
     return found
+
+
+def all_learnt(lessons: Sequence[Lesson], folder: Path, workers: int) -> Iterator[Learnt | None]:
+    """All of them, in their order. Processes of one thread each play those that are not on disk."""
+    missing = [one for one in lessons if not (folder / f"{one.number}.npz").exists()]
+    if missing and workers > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes to come
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, context, initializer=logging.disable, initargs=(logging.WARNING,)) as pool:
+            for _ in pool.map(partial(_keep, folder=folder), missing):
+                pass
+    return (learnt(one, folder) for one in lessons)
+
+
+def _keep(lesson: Lesson, folder: Path) -> None:
+    """Play it if need be, and send nothing back: it is on disk."""
+    learnt(lesson, folder)
 
 
 def _trained(lesson: Lesson) -> Learnt | None:

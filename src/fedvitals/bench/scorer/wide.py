@@ -15,7 +15,7 @@ from fedvitals.bench.scorer.worlds import FAMILIES
 
 OFTEN = {"tokens": 0.4, "iris": 0.5, "wine": 0.5, "cancer": 0.5, "cifar": 0.7}  # the others: 1
 PICTURES = ("patches", "cifar", "waves")  # that a cnn can read
-PARTITIONS = ("iid", "iid", "d1.0", "d0.3", "d0.1", "quantity", "shards", "natural", "natural")
+PARTITIONS = ("iid", "iid", "d1.0", "d0.3", "d0.1", "quantity", "shards", "natural", "natural", "natural")
 MOST_ROWS = 6_000  # of all clients: a lesson should take less than a second
 HIDDEN = ([16], [32], [64], [64], [128], [64, 32], [32, 32, 16])
 

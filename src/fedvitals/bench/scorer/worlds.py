@@ -22,6 +22,9 @@ from fedvitals.train.sections import DataSpec
 TEST_ROWS = 300
 TOKENS, WINDOW = 24, 8  # characters of a made-up language, and how many of them are a row
 SMALL, LARGE = 4, 400  # numbers in a row
+UNLIKENESS = (0.0, 0.5, 1.0)  # spreads of the logarithms of how far natural clients are from the others
+MOST_UNLIKE = 5.0  # times as far as the middle one
+MANNERS = (0.0, 0.0, 0.5, 1.0)  # how far they do single classes in a way of their own, beside how far they are moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ def world_rows(family: str, number: int, data: DataSpec) -> Arrays:
         found["vocab"] = np.array([chr(97 + place) for place in range(TOKENS)])
     if data.partition == "natural":
         found["client"] = _owners(random, world, y[:wanted], data.clients)
-        found["x_train"] = _of_their_own(random, world, found["x_train"], found["client"])
+        found["x_train"] = _of_their_own(random, world, found["x_train"], found["y_train"], found["client"])
     return found
 
 
@@ -185,11 +188,20 @@ def _owners(random: Random, world: World, y: Ints, clients: int) -> Ints:
     return found
 
 
-def _of_their_own(random: Random, world: World, x: Array, client: Ints) -> Array:
-    """Numbers moved and stretched a client: another instrument, another hand. Tokens and pictures stay as they are."""
+def _of_their_own(random: Random, world: World, x: Array, y: Ints, client: Ints) -> Array:
+    """Numbers moved and stretched a client: another instrument, another hand. Some clients are far more unlike the rest
+    than others are, and some do one thing in a way of their own. Tokens and pictures stay as they are."""
     if x.dtype.kind != "f":
         return x
-    shape, spread = (int(client.max()) + 1, *x.shape[1:]), x.std(axis=0)
-    moved = world.own * spread * random.normal(0, 0.5, shape)
-    found: Array = x * np.exp(random.normal(0, 0.2 * world.own, shape))[client] + moved[client]
+    clients, spread = int(client.max()) + 1, x.std(axis=0)
+    single = (1,) * (x.ndim - 1)
+    unlike = np.minimum(np.exp(random.normal(0, random.choice(UNLIKENESS), clients)), MOST_UNLIKE).reshape(-1, *single)
+    shape = (clients, *x.shape[1:])
+    moved = world.own * unlike * spread * random.normal(0, 0.5, shape)
+    stretched = np.exp(random.normal(0, 0.2 * world.own, shape) * unlike)
+    found: Array = x * stretched[client] + moved[client]
+    manner = float(random.choice(MANNERS))  # one draw a client and class, as long as the client is unlike the others
+    for label in np.unique(y) if manner else ():
+        rows = np.flatnonzero(y == label)
+        found[rows] += (manner * world.own * unlike * spread * random.normal(0, 0.5, shape))[client[rows]]
     return found
