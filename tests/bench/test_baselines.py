@@ -70,6 +70,7 @@ def test_the_problems_have_the_sizes_they_claim() -> None:
         "digits": (100, 115, (64,), 1, 16),
         "cnn-batch10": (20, 100, (1, 28, 28), 1, 10),
         "cnn-batch32": (20, 100, (1, 28, 28), 1, 32),
+        "cnn-8x8": (100, 115, (1, 8, 8), 1, 16),
     }
     for name, (clients, rows, shape, epochs, batch) in sizes.items():
         problem = named(name)

@@ -40,6 +40,11 @@ class Goal(NamedTuple):
 
 BATCHED = "fedvitals vectorised"
 BATCHED_BOTH = f"fedvitals vectorised, {CORES} cores"
+OF_PICTURES = (
+    Goal(BATCHED, "pfl-research", 2.0),
+    Goal(BATCHED_BOTH, f"pfl-research, {CORES} threads", 2.0),
+    Goal(BATCHED_BOTH, "Flower simulation", 20.0),
+)
 GOALS = {
     "tutorial": (Goal(BATCHED, "DataLoader loop", 15.0), Goal(BATCHED_BOTH, "DataLoader loop", 25.0)),
     "digits": (
@@ -47,18 +52,11 @@ GOALS = {
         Goal(BATCHED_BOTH, "Flower simulation", 100.0),
         Goal(BATCHED, "DataLoader loop", 15.0),
     ),
-    "cnn-batch10": (
-        Goal(BATCHED, "pfl-research", 2.0),
-        Goal(BATCHED_BOTH, f"pfl-research, {CORES} threads", 2.0),
-        Goal(BATCHED_BOTH, "Flower simulation", 20.0),
-    ),
-    "cnn-batch32": (
-        Goal(BATCHED, "pfl-research", 2.0),
-        Goal(BATCHED_BOTH, f"pfl-research, {CORES} threads", 2.0),
-        Goal(BATCHED_BOTH, "Flower simulation", 20.0),
-    ),
+    "cnn-8x8": OF_PICTURES,
+    "cnn-batch10": OF_PICTURES,
+    "cnn-batch32": OF_PICTURES,
 }
-ROUNDS = {"tutorial": 5, "digits": 15, "cnn-batch10": 6, "cnn-batch32": 10}
+ROUNDS = {"tutorial": 5, "digits": 15, "cnn-8x8": 15, "cnn-batch10": 6, "cnn-batch32": 10}
 
 
 def run(quick: bool = False) -> list[Row]:

@@ -14,7 +14,8 @@ def job_of(problem: Problem, rounds: int) -> Job:
     """Everyone takes part in each of `rounds` rounds; the first weights are the engine's own."""
     model: dict[str, Any] = {"kind": "mlp", "hidden": [64]}
     if problem.name.startswith("cnn"):
-        model = {"kind": "cnn", "channels": [8, 16], "kernel": 5, "hidden": []}
+        kernel = 3 if problem.test[0].shape[-1] < 28 else 5
+        model = {"kind": "cnn", "channels": [8, 16], "kernel": kernel, "hidden": []}
     function = problem.name.replace("-", "_")
     return Job.from_dict(
         {
@@ -53,6 +54,10 @@ def cnn_batch10() -> dict[str, Any]:
 
 def cnn_batch32() -> dict[str, Any]:
     return _arrays(named("cnn-batch32"))
+
+
+def cnn_8x8() -> dict[str, Any]:
+    return _arrays(named("cnn-8x8"))
 
 
 def _arrays(problem: Problem) -> dict[str, Any]:

@@ -72,7 +72,14 @@ def _cnn(batch: int) -> Problem:
     x, y = _scans()
     images = np.pad(x.reshape(-1, 8, 8).repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2)))
     clients, test = _dealt(images[:, None], y, clients=20, rows=100)
-    return Problem(f"cnn-batch{batch}", clients, test, _small_cnn, 1, batch, 0.05, 0.9)
+    return Problem(f"cnn-batch{batch}", clients, test, lambda: _cnn_of(28, kernel=5), 1, batch, 0.05, 0.9)
+
+
+def _tiny_cnn() -> Problem:
+    """The clients of `digits`, as the pictures that they are: 8 x 8."""
+    x, y = _scans()
+    clients, test = _dealt(x.reshape(-1, 1, 8, 8), y, clients=100, rows=115)
+    return Problem("cnn-8x8", clients, test, lambda: _cnn_of(8, kernel=3), 1, 16, 0.05, 0.9)
 
 
 def _synthetic(who: str, index: int, rows: int) -> Rows:
@@ -104,12 +111,12 @@ def _mlp(features: int) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, CLASSES))
 
 
-def _small_cnn() -> nn.Module:
+def _cnn_of(side: int, kernel: int) -> nn.Module:
     with _first_weights():
         return nn.Sequential(
-            *(nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Conv2d(8, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Flatten(), nn.Linear(16 * 7 * 7, CLASSES)),
+            *(nn.Conv2d(1, 8, kernel, padding=kernel // 2), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(8, 16, kernel, padding=kernel // 2), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(16 * (side // 4) ** 2, CLASSES)),
         )
 
 
@@ -129,5 +136,6 @@ _MAKERS: dict[str, Callable[[], Problem]] = {
     "digits": _digits,
     "cnn-batch10": lambda: _cnn(10),
     "cnn-batch32": lambda: _cnn(32),
+    "cnn-8x8": _tiny_cnn,
 }
 NAMES = tuple(_MAKERS)
