@@ -85,3 +85,27 @@ def test_who_begins_to_push_other_units_shows_however_unevenly_it_pushes() -> No
     assert shift.argmax() == soon.argmax() == 1
     assert shift[1] > np.delete(shift, 1).max() + 0.5
     assert np.isnan(kept[0][:, OWN.index("push_shift_soon")]).all()
+
+
+def test_a_cohort_of_everybody_is_remembered_as_one_among_others() -> None:
+    """Where all clients come in order nothing is copied; a memory that has room for one more must, and says the same.
+    So does one whose first rounds only half of them were in."""
+    random = np.random.default_rng(5)
+    shape = _directions(random, np.zeros((6, 40)))
+    whole, wider = Memory(6, shape), Memory(7, shape)
+    assert isinstance(whole.seats(CLIENTS), slice)
+    assert not isinstance(wider.seats(CLIENTS), slice)
+    for number in range(20):
+        clients = CLIENTS[::2] if number < 3 else CLIENTS
+        now = _directions(random, random.normal(size=(len(clients), 40)))
+        numbers = random.normal(size=(len(clients), len(NAMES)))
+        one, other = (_remembered(memory, clients, now, numbers) for memory in (whole, wider))
+        np.testing.assert_array_equal(one, other)
+
+
+def _remembered(memory: Memory, clients: np.ndarray, now: Directions, numbers: np.ndarray) -> np.ndarray:
+    seats = memory.seats(clients)
+    split = memory.levels.split(seats, memory.count[seats], numbers)
+    own = memory.own(seats, now, NOWHERE)
+    memory.remember(seats, now, numbers, numbers)
+    return np.concatenate([split, own, memory.raw[seats].reshape(len(clients), -1), memory.sums[seats]], axis=1)

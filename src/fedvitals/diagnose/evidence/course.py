@@ -27,7 +27,7 @@ from fedvitals.diagnose.evidence.measures import (
     trained_sketches,
     unit,
 )
-from fedvitals.diagnose.evidence.memory import FLOOR, Memory
+from fedvitals.diagnose.evidence.memory import FLOOR, Memory, Seats
 from fedvitals.diagnose.evidence.sizes import Sizes, Widened
 from fedvitals.diagnose.evidence.units import TINY, pushed_rows, pushed_units, pushes
 from fedvitals.diagnose.robust import TO_SIGMA
@@ -82,7 +82,7 @@ def course(chart: Chart) -> Course:
         rows = rows_of(chart, cohort)
         if len(rows) < LEAST_COHORT:
             continue
-        clients, now = table.client[rows], _directions(every, rows)
+        clients, now = memory.seats(table.client[rows]), _directions(every, rows)
         together = cohort_measures(now, log_shares(updates, rows), where)
         raw = np.concatenate([alone[rows], together, memory.own(clients, now, where)], axis=1)
         context = np.r_[mood.context(chart, cohort, rows, raw, updates), np.median(has[rows, 0])]
@@ -109,7 +109,7 @@ def log_shares(updates: Updates, rows: Ints) -> Floats:
     return logs
 
 
-def _seen(raw: Floats, memory: Memory, clients: Ints, widened: Widened) -> tuple[Floats, ...]:
+def _seen(raw: Floats, memory: Memory, clients: Seats, widened: Widened) -> tuple[Floats, ...]:
     """The ways, in the order of WAYS."""
     now, away = _scored(raw, widened.taken_in)
     lately = _mean(np.concatenate([memory.scores[clients], now[:, None]], axis=1))

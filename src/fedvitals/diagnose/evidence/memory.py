@@ -23,6 +23,9 @@ MOST_PUSHED = 100.0  # times the usual: who sends a thousand times the others' i
 FLOOR = 0.02  # of a spread: logs and cosines that differ by less are equal
 
 
+Seats = Ints | slice  # rows of a memory: as a slice where a cohort is everybody, which spares numpy a copy a look
+
+
 class Put(Protocol):
     def __call__(self, name: str, values: Numbers, rows: Bools = ...) -> None: ...
 
@@ -43,9 +46,14 @@ class Memory:
         self.sums, self.score_sums, self.seen = (np.zeros((clients, len(NAMES))) for _ in range(3))
         self.levels = Levels(clients, len(NAMES))
 
-    def own(self, clients: Ints, now: Directions, where: Parts) -> Floats:
+    def seats(self, clients: Ints) -> Seats:
+        """Where what is known of these clients stands."""
+        everybody = len(clients) == len(self.count) and bool((clients == np.arange(len(clients))).all())
+        return slice(None) if everybody else clients
+
+    def own(self, clients: Seats, now: Directions, where: Parts) -> Floats:
         """[cohort, OWN]: these updates beside what their clients sent before; NaN where that is too little."""
-        found = np.full((len(clients), len(OWN)), np.nan)
+        found = np.full((len(now.sketches), len(OWN)), np.nan)
         count = self.count[clients]
         known, longer = count > 0, count >= LATELY
 
@@ -75,7 +83,7 @@ class Memory:
             self._own_pushes(put, clients, beyond_cohort(now.pushes))
         return found
 
-    def _own_units(self, put: Put, clients: Ints, units: Numbers, rows: Numbers) -> None:
+    def _own_units(self, put: Put, clients: Seats, units: Numbers, rows: Numbers) -> None:
         count = self.count[clients]
         longer = count >= LATELY
         put("own_units", _dot(units, unit(self.units.sums[clients])))
@@ -89,7 +97,7 @@ class Memory:
         put("late_rows", _dot(unit(late), unit(early)), longer)
         put("late_rows_news", _news(late, early) / LATELY, longer)
 
-    def _own_pushes(self, put: Put, clients: Ints, pushes: Numbers) -> None:
+    def _own_pushes(self, put: Put, clients: Seats, pushes: Numbers) -> None:
         count = self.count[clients]
         for name, length in (("push_shift", LATELY), ("push_shift_soon", SOON)):
             late, early = self.pushes.late_and_early(clients, pushes, length)
@@ -98,12 +106,13 @@ class Memory:
             if length == LATELY:
                 put("steady_push", _log_length(late / length), count + 1 >= length)
 
-    def remember(self, clients: Ints, now: Directions, raw: Floats, scores: Floats) -> None:
+    def remember(self, clients: Seats, now: Directions, raw: Floats, scores: Floats) -> None:
         count = self.count[clients]
         self.previous[clients] = now.sketches
         self.total[clients] += now.sketches
         early = count < RECENT
-        self.first[clients[early]] += now.sketches[early]
+        if early.any():
+            self.first[clients] += now.sketches * early[:, None]
         self.apart.add(clients, count, unlike(now.sketches))
         if now.units is not None:
             self.units.add(clients, count, now.units)
@@ -112,7 +121,8 @@ class Memory:
         if now.pushes is not None:
             self.pushes.add(clients, count, beyond_cohort(now.pushes))
         for ring, new in ((self.raw, raw), (self.scores, scores)):
-            ring[clients, count % ring.shape[1]] = new
+            slots, seats = _slots(clients, count % ring.shape[1])
+            ring[seats, slots] = new
         there = ~np.isnan(raw)
         self.sums[clients] += np.where(there, raw, 0.0)
         self.score_sums[clients] += np.where(np.isnan(scores), 0.0, scores)
@@ -126,19 +136,19 @@ class _Recent:
     def __init__(self, clients: int, width: int, *lengths: int) -> None:
         self.sums = np.zeros((clients, width), np.float32)
         self._kept = max(lengths) - 1
-        self._last = np.zeros((clients, self._kept, width), np.float32)
+        self._last = np.zeros((self._kept, clients, width), np.float32)
         self._lately = {length: np.zeros((clients, width), np.float32) for length in lengths}
 
-    def late_and_early(self, clients: Ints, now: Numbers, length: int) -> tuple[Numbers, Numbers]:
+    def late_and_early(self, clients: Seats, now: Numbers, length: int) -> tuple[Numbers, Numbers]:
         """The sum of this and of the last ones, so many in all, and the sum of all before them."""
         last = self._lately[length][clients]
         return last + now, self.sums[clients] - last
 
-    def add(self, clients: Ints, count: Ints, now: Numbers) -> None:
+    def add(self, clients: Seats, count: Ints, now: Numbers) -> None:
         self.sums[clients] += now
         for length, sums in self._lately.items():
-            sums[clients] += now - self._last[clients, (count + 1 - length) % self._kept]
-        self._last[clients, count % self._kept] = now
+            sums[clients] += now - self._last[_slots(clients, (count + 1 - length) % self._kept)]
+        self._last[_slots(clients, count % self._kept)] = now
 
 
 class Levels:
@@ -148,26 +158,26 @@ class Levels:
     SLOTS = SPLITS[-1] + BEFORE + 1
 
     def __init__(self, clients: int, width: int) -> None:
-        self._sums = np.zeros((clients, self.SLOTS, width), np.float32)  # before participation i: in slot i
+        self._sums = np.zeros((self.SLOTS, clients, width), np.float32)  # before participation i: in slot i
         self._last, self._squares, self._largest = (np.zeros((clients, width), np.float32) for _ in range(3))
 
-    def split(self, clients: Ints, count: Ints, away: Floats) -> Floats:
+    def split(self, clients: Seats, count: Ints, away: Floats) -> Floats:
         """Take in one more participation; gives the largest change of level that any split of the client's shows, over
         the noise from one participation to the next: its own, or a typical client's where that is more."""
         now = np.where(np.isnan(away), 0.0, away).astype(np.float32)
-        sums = self._sums[clients, count % self.SLOTS] + now
-        self._sums[clients, (count + 1) % self.SLOTS] = sums
+        sums = self._sums[_slots(clients, count % self.SLOTS)] + now
+        self._sums[_slots(clients, (count + 1) % self.SLOTS)] = sums
         noise, found = self._noise(clients, count, now), np.zeros(away.shape, np.float32)
         for length in SPLITS:
             start = count + 1 - length  # participations before the split
             before = np.minimum(start, BEFORE)
-            middle, first = (self._sums[clients, one % self.SLOTS] for one in (start, start - before))
+            middle, first = (self._sums[_slots(clients, one % self.SLOTS)] for one in (start, start - before))
             wide = np.maximum(before, 1)[:, None].astype(np.float32)
             rise = ((sums - middle) / length - (middle - first) / wide) / (noise * np.sqrt(1 / length + 1 / wide))
             found = np.where((start >= LEAST_BEFORE)[:, None] & (np.abs(rise) > np.abs(found)), rise, found)
         return np.where((count < LEAST_BEFORE)[:, None], np.nan, found).astype(np.float64)
 
-    def _noise(self, clients: Ints, count: Ints, now: Numbers) -> Numbers:
+    def _noise(self, clients: Seats, count: Ints, now: Numbers) -> Numbers:
         """From successive differences without the largest: a change of level makes one of them large."""
         step = np.where((count > 0)[:, None], (now - self._last[clients]) ** 2, np.float32(0))
         self._last[clients] = now
@@ -177,6 +187,15 @@ class Levels:
         own = (self._squares[clients] - self._largest[clients]) / (2 * left)
         noise: Numbers = np.sqrt(np.maximum(np.maximum(own, np.median(own, axis=0)), np.float32(FLOOR**2)))
         return noise
+
+
+def _slots(clients: Seats, slots: Ints) -> tuple[Ints | int, Seats]:
+    """The slot of each client, which is a look that copies nothing where it is the same for everybody."""
+    if not isinstance(clients, slice):
+        return slots, clients
+    if (slots == slots[0]).all():
+        return int(slots[0]), clients
+    return slots, np.arange(len(slots))
 
 
 def unlike(sketches: Numbers) -> Numbers:
