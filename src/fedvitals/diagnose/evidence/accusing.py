@@ -11,6 +11,7 @@ from fedvitals.diagnose.evidence.course import course
 from fedvitals.diagnose.evidence.limits import ACCUSED, SUSPECTED
 from fedvitals.diagnose.evidence.measures import NAMES
 from fedvitals.diagnose.evidence.suspicion import Suspicion, suspicions
+from fedvitals.diagnose.evidence.together import Turn
 from fedvitals.diagnose.rule import Rule, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import see_client, write
@@ -119,7 +120,7 @@ def accusations(
         yield write(
             rule,
             severity if grade is Grade.ACCUSED else Severity.INFO,
-            f"client {names[0]} {perhaps}{sentence}: {numbers(chart, group[0])}{also}{_together(group)}",
+            f"client {names[0]} {perhaps}{sentence}: {numbers(chart, group[0])}{also}{_together(chart, group)}",
             grade=grade,
             rounds=[number for one in group for number in one.rounds],
             clients=names,
@@ -128,8 +129,15 @@ def accusations(
         )
 
 
-def _together(group: Sequence[Suspicion]) -> str:
+def _together(chart: Chart, group: Sequence[Suspicion]) -> str:
     """What makes a client be named that alone would not be."""
+    turn = next((one.turn for one in group if one.turn is not None), None)
+    if turn is not None:
+        return (
+            f"; {listed(chart.names(turn.clients))} changed in the same way in round {turn.round}, where they had been "
+            f"unlike: their changes have a mean cosine of {turn.alike:.2f} to each other (before: "
+            f"{turn.alike_before:.2f}) and lie {turn.apart:.1f} deviations away from everybody else's"
+        )
     alone = (ACCUSED if group[0].grade is Grade.ACCUSED else SUSPECTED).alone
     if any(one.score >= alone for one in group):
         return ""
@@ -191,4 +199,15 @@ def _evidence(chart: Chart, suspicion: Suspicion) -> dict[str, object]:
         "threshold": round(suspicion.threshold, 3),
         "noticed_in_round": int(chart.participations.round[suspicion.row]),
         "measures": measures,
+        **({} if suspicion.turn is None else {"turned": _turn(chart, suspicion.turn)}),
+    }
+
+
+def _turn(chart: Chart, turn: Turn) -> dict[str, object]:
+    return {
+        "round": turn.round,
+        "clients": list(chart.names(turn.clients)),
+        "apart": round(turn.apart, 3),
+        "alike": round(turn.alike, 3),
+        "alike_before": round(turn.alike_before, 3),
     }

@@ -13,7 +13,6 @@ client by itself. A run in which such steps are nothing rare has no breaks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +21,10 @@ from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.cohorts import received_losses, round_medians, well
 from fedvitals.diagnose.evidence.course import course, log_shares
 from fedvitals.diagnose.evidence.measures import NAMES, trained_sketches, unit
+from fedvitals.diagnose.evidence.steps import AFTER, BEFORE, Steps, participated
 from fedvitals.diagnose.robust import TO_SIGMA, median
 from fedvitals.store.table import Bools, Floats, Ints
 
-BEFORE, AFTER = 3, 2  # participations that are held against each other
 SKETCHED = 1 / 16  # how far the cosine of two sketches is from that of their vectors
 TURNED = -5 * SKETCHED  # cosine of the two after to the three before
 AGAINST = 0.5  # of how alike its updates were before: by so much at least it is unlike now
@@ -54,27 +53,9 @@ class Break:
     before: float  # the same number of the steps before it: how alike its last two were, or its own largest
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Steps:
-    """[clients, participations]: rows of the measured participations of each client in order, then -1."""
-
-    rows: Ints
-
-    def of(self, values: Floats) -> Floats:
-        found: Floats = np.where(self.rows >= 0, values[np.maximum(self.rows, 0)], np.nan)
-        return found
-
-    def __iter__(self) -> Iterator[tuple[int, Ints]]:
-        """Places in the order of which a break may lie, with the clients that have enough before and after it."""
-        for place in range(BEFORE, self.rows.shape[1] - AFTER + 1):
-            there = np.flatnonzero(self.rows[:, place + AFTER - 1] >= 0)
-            if len(there):
-                yield place, there
-
-
 def turned(chart: Chart) -> tuple[Break, ...]:
     """Clients whose updates began to point against their own."""
-    steps = chart.shared(_steps)
+    steps = chart.shared(participated)
     alike, good = _measure(chart, "own_previous"), chart.shared(well)
     mine, others = steps.of(alike), steps.of(_measure(chart, "cosine"))
     usual, often = round_medians(chart, alike), _shares(chart, alike < TURNS, np.isfinite(alike))
@@ -96,7 +77,7 @@ def turned(chart: Chart) -> tuple[Break, ...]:
 def lengthened(chart: Chart) -> tuple[Break, ...]:
     """Clients whose updates became longer by a factor, and in nothing else another. Beside one of them it takes less:
     who became longer by about that factor in the same round, and goes on in his direction."""
-    steps, alike = chart.shared(_steps), chart.shared(_steps).of(_measure(chart, "own_previous"))
+    steps, alike = chart.shared(participated), chart.shared(participated).of(_measure(chart, "own_previous"))
     lengths = steps.of(_against_cohort(chart, "norm"))
     leaps, earlier = _leaps(lengths), _Earlier(chart, steps, lengths)
     sure, likely = [], []
@@ -124,7 +105,7 @@ def lengthened(chart: Chart) -> tuple[Break, ...]:
     return _earliest([*sure, *beside])
 
 
-def _only_longer(chart: Chart, steps: _Steps, client: int, place: int, leap: float) -> bool:
+def _only_longer(chart: Chart, steps: Steps, client: int, place: int, leap: float) -> bool:
     """On a model that is well, with something to learn, and neither for its loss nor in its layers another."""
     by_loss = steps.of(_against_cohort(chart, "norm_for_loss"))[client]
     rest = by_loss[place] - by_loss[place - BEFORE : place].max()
@@ -134,7 +115,7 @@ def _only_longer(chart: Chart, steps: _Steps, client: int, place: int, leap: flo
 
 def steeper(chart: Chart) -> tuple[Break, ...]:
     """Clients whose first gradients, of models that others received too, became many times as long."""
-    steps = chart.shared(_steps)
+    steps = chart.shared(participated)
     lengths = steps.of(_against_cohort(chart, "gradient"))
     leaps, can, earlier = _leaps(lengths), chart.shared(_can_tell), _Earlier(chart, steps, lengths)
     found = []
@@ -162,21 +143,11 @@ def unlike_themselves(chart: Chart) -> frozenset[int]:
 
 
 def _loss_leapt(chart: Chart, one: Break) -> bool:
-    steps = chart.shared(_steps)
+    steps = chart.shared(participated)
     losses = steps.of(_against_cohort(chart, "first_loss"))
     place = int(np.flatnonzero(steps.rows[one.client] == one.row)[0])
     noise = _Earlier(chart, steps, losses).noise(one.row)
     return bool(losses[one.client, place] - losses[one.client, place - BEFORE : place].max() > NOISES * noise)
-
-
-def _steps(chart: Chart) -> _Steps:
-    measured = np.zeros(len(chart.participations), bool)
-    measured[chart.shared(course).measured] = True
-    own = [rows[measured[rows]] for rows in chart.histories]
-    table = np.full((len(own), max((len(rows) for rows in own), default=0)), -1, np.int64)
-    for client, rows in enumerate(own):
-        table[client, : len(rows)] = rows
-    return _Steps(table)
 
 
 def _measure(chart: Chart, name: str) -> Floats:
@@ -202,7 +173,7 @@ def _leaps(values: Floats) -> Floats:
 class _Earlier:
     """The steps that all clients took, in the order of the rounds: how large they were before a row's round."""
 
-    def __init__(self, chart: Chart, steps: _Steps, values: Floats) -> None:
+    def __init__(self, chart: Chart, steps: Steps, values: Floats) -> None:
         moves, to = np.diff(values, axis=1), steps.rows[:, 1:]
         known = (to >= 0) & np.isfinite(moves)
         rounds = chart.participations.round
@@ -267,7 +238,7 @@ def _keeps_profile(chart: Chart, rows: Ints, place: int) -> bool:
     return bool((np.abs(shares[BEFORE] - usual)[telling] < PROFILE).all())
 
 
-def _break(chart: Chart, steps: _Steps, client: int, place: int, size: float, before: float) -> Break:
+def _break(chart: Chart, steps: Steps, client: int, place: int, size: float, before: float) -> Break:
     rows = steps.rows[client, place:]
     rounds = tuple(sorted({int(one) for one in chart.participations.round[rows[rows >= 0]]}))
     return Break(client, int(rows[0]), rounds, size, before)

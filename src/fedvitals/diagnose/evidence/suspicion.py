@@ -6,8 +6,9 @@ which is how a client that was always unlike the others differs from one that ha
 those clocks that find something with it; the threshold of the others is infinite. Thresholds were taken from the
 largest value over all clients and rounds of runs without a fault, so that the number of comparisons is in them
 already, and are higher where clients are many and unlike each other: they answer whether anybody is bad in this run.
-`limits` says how much less it takes where several stand high, and to be named beside somebody. What rang the alarm is
-then compared with the kinds of fault, and the likeliest gives the finding its name.
+`limits` says how much less it takes where several stand high, and to be named beside somebody; who turned together with
+others (`together`) needs no height of his own. What rang the alarm is then compared with the kinds of fault, and the
+likeliest gives the finding its name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,8 @@ from fedvitals.diagnose.evidence.course import CONTEXT, FEATURES, WAYS, Course, 
 from fedvitals.diagnose.evidence.forest import Scorers, Thresholds, load
 from fedvitals.diagnose.evidence.limits import ACCUSED, limits
 from fedvitals.diagnose.evidence.measures import NAMES
+from fedvitals.diagnose.evidence.steps import AFTER
+from fedvitals.diagnose.evidence.together import Turn, turns
 from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import Grade
 
@@ -49,6 +53,7 @@ class Suspicion:
     score: float  # how high it stands, on the scale of `limits`
     threshold: float  # the one that counts here
     carriers: tuple[str, ...]  # measures without which it would not be suspected, the strongest first
+    turn: Turn | None = None  # what it was part of, where that is why it is named
 
 
 @cache
@@ -66,12 +71,12 @@ def suspicions(chart: Chart) -> tuple[Suspicion, ...]:
     owner = table.client[rows]
     clocks = watched(scorers.alarming.scores(found.known), owner, table.attempt[rows])
     standing = heights(clocks, found.known[:, CONTEXT_COLUMNS], scorers.thresholds)
+    turned = {client: one for one in reversed(chart.shared(turns)) for client in one.clients}
     accuse, suspect = limits(_with_breaks(chart, np.unique(owner), by_client(standing, owner)))
-    rung = (standing >= suspect).any(axis=(1, 2))
-    peaks = [
-        _peak(chart, int(client), rows[owner == client], standing[owner == client], accuse, suspect)
-        for client in np.unique(owner[rung])
-    ]
+    peaks = []
+    for client in np.unique(owner[(standing >= suspect).any(axis=(1, 2)) | np.isin(owner, [*turned])]):
+        own = owner == client
+        peaks.append(_peak(chart, int(client), rows[own], standing[own], (accuse, suspect), turned.get(int(client))))
     names = zip(peaks, _kinds(scorers, found, peaks), _carriers(scorers, found, peaks), strict=True)
     return tuple(_suspicion(chart, peak, kind, carriers) for peak, kind, carriers in names)
 
@@ -101,8 +106,10 @@ def by_client(standing: Floats, owner: Ints) -> Floats:
 
 
 def _with_breaks(chart: Chart, clients: Ints, highest: Floats) -> Floats:
-    """Who broke with himself is accused for that: he counts as one, however high he stands."""
-    broke = np.isin(clients, [*chart.shared(unlike_themselves)])
+    """Who broke with himself, or turned together with others, is accused for that: he counts as one, however high he
+    stands."""
+    groups = (one.clients for one in chart.shared(turns) if one.grade is Grade.ACCUSED)
+    broke = np.isin(clients, [*chart.shared(unlike_themselves), *chain.from_iterable(groups)])
     return np.where(broke, np.fmax(highest, ACCUSED.alone), highest)
 
 
@@ -112,11 +119,12 @@ class _Peak:
 
     client: int
     grade: Grade
-    rows: Ints  # in which any clock rang
+    rows: Ints  # in which any clock rang, or since it turned
     row: int
     alarm: int
     score: float
     threshold: float
+    turn: Turn | None = None
 
 
 def watched(scores: Floats, client: Ints, attempt: Ints) -> Floats:
@@ -151,15 +159,23 @@ def _place_in_run(owner: Ints) -> Ints:
     return np.arange(len(owner)) - np.repeat(starts, lengths)
 
 
-def _peak(chart: Chart, client: int, rows: Ints, standing: Floats, accuse: float, suspect: float) -> _Peak:
+def _peak(
+    chart: Chart, client: int, rows: Ints, standing: Floats, limits: tuple[float, float], turn: Turn | None
+) -> _Peak:
     order = np.argsort(chart.participations.attempt[rows])
     rows, standing = rows[order], standing[order]
-    accused = bool((standing >= accuse).any())
-    limit = accuse if accused else suspect
-    hit: Bools = np.asarray((standing >= limit).any(axis=(1, 2)))
-    peak, alarm, _ = (int(one) for one in np.unravel_index(int(standing.argmax()), standing.shape))
-    grade = Grade.ACCUSED if accused else Grade.SUSPECT
-    return _Peak(client, grade, rows[hit], int(rows[peak]), alarm, float(standing.max()), limit)
+    heights = standing.max(axis=(1, 2))
+    accuse, suspect = limits
+    grade = Grade.ACCUSED if (heights >= accuse).any() else Grade.SUSPECT
+    limit = accuse if grade is Grade.ACCUSED else suspect
+    hit: Bools = np.asarray(heights >= limit)
+    peak = int(heights.argmax())
+    alarm = int(standing[peak].max(axis=1).argmax())
+    if turn is None or grade is Grade.ACCUSED or (turn.grade is Grade.SUSPECT and hit.any()):
+        return _Peak(client, grade, rows[hit], int(rows[peak]), alarm, float(heights.max()), limit)
+    place = int(np.flatnonzero(np.isin(rows, turn.rows))[0])
+    since, last = rows[place : place + RISE], int(rows[place + AFTER - 1])
+    return _Peak(client, turn.grade, since, last, alarm, float(heights.max()), limit, turn)
 
 
 def _suspicion(chart: Chart, peak: _Peak, kind: str, carriers: tuple[str, ...]) -> Suspicion:
@@ -172,6 +188,7 @@ def _suspicion(chart: Chart, peak: _Peak, kind: str, carriers: tuple[str, ...]) 
         score=peak.score,
         threshold=peak.threshold,
         carriers=carriers,
+        turn=peak.turn,
     )
 
 
@@ -188,14 +205,16 @@ def _kinds(scorers: Scorers, found: Course, peaks: Sequence[_Peak]) -> list[str]
 
 
 def _carriers(scorers: Scorers, found: Course, peaks: Sequence[_Peak]) -> list[tuple[str, ...]]:
-    """Of each the measures whose absence lowers the score most."""
+    """Of each the measures whose absence lowers the score most, of those that it has."""
     if not peaks:
         return []
     without = np.repeat(found.features[[peak.row for peak in peaks]][:, None], len(NAMES) + 1, axis=1)
     for place, name in enumerate(NAMES):
         without[:, place, [FEATURES.index(f"{name}.{way}") for way in WAYS]] = np.nan
     scores = scorers.alarming.scores(without.reshape(-1, len(FEATURES))).reshape(*without.shape[:2], -1)
-    return [_most(some[-1, peak.alarm] - some[:-1, peak.alarm]) for some, peak in zip(scores, peaks, strict=True)]
+    drops = [some[-1, peak.alarm] - some[:-1, peak.alarm] for some, peak in zip(scores, peaks, strict=True)]
+    known = np.isfinite(found.raw[[peak.row for peak in peaks]])
+    return [_most(np.where(there, some, 0.0)) for some, there in zip(drops, known, strict=True)]
 
 
 def _most(drops: Floats) -> tuple[str, ...]:

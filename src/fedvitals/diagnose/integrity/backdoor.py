@@ -1,7 +1,8 @@
 """Backdoor suspect: a client teaches a pattern beside its task.
 
 Sees: an update that does what the others' do and something more: a higher first loss than its own before, a push
-towards one output unit, a change of direction that stays.
+towards one output unit, a change of direction that stays; and several clients whose updates change in one and the same
+direction in one round, in which they had not been alike before.
 
 Matters: a backdoor leaves the accuracy alone and answers as its owner wants wherever the pattern is.
 
@@ -9,8 +10,9 @@ Evidence: the measures that carried it, beside those of the others and its own b
 
 False alarms: its threshold was taken from the largest scores over all clients and rounds of runs without a fault; the
 rates measured on data never used for that are on the page of the fault bench. It compares with the cohort and with the
-client's own past, so a client whose data really changed looks guilty too. Backdoors are the hardest kind: under
-strong label skew many stay unseen, and a client that got new data of one class looks the same.
+client's own past, so a client whose data really changed looks guilty too. Backdoors are the hardest kind: that of a
+single client stays unseen under strong label skew, and a client that got new data of one class looks the same. Clients
+that get new rows of one kind, or a new release of the training, in the same round are a group like any other.
 
 Do: hold the client back and compare the models with and without it on inputs with small patches.
 
