@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedvitals.bench.faults import scores
-from fedvitals.bench.faults.cells import PARTITIONS, Cell
-from fedvitals.bench.faults.groups import hit_enough, in_update, loud_groups, quiet_groups
+from fedvitals.bench.faults.cells import BAD, PARTITIONS, Cell
+from fedvitals.bench.faults.groups import MANY, hit_enough, in_update, loud_groups, quiet_groups
 from fedvitals.bench.faults.judging import OURS, SUSPECTS, Line
 from fedvitals.bench.faults.problems import PROBLEMS
 from fedvitals.bench.faults.scores import Share
@@ -30,6 +30,12 @@ A client counts as found when, at the end of the run, a warning or graver findin
 the clients that a fault struck and changed something for, precision over the clients that are held responsible. Shares
 stand with what they are of; a band is 95% (Wilson), as if clients were independent of each other. Participations are
 counted from the first that was struck."""
+HIDDEN = """\
+Where they hide: the shares that are accused or suspect within ten participations, of 30 or 100 clients, by how many are
+bad and by what is trained. Wrong labels show in a client's update only as far as the model has learnt what is right:
+the small CNN on handwritten digits is at a loss of about 2.1 of 2.3 when the faults begin. Where a fifth of all clients
+has them, the model follows them within a round or two, and then they are no longer unlike it. Noise in labels has no
+direction of its own, so it does not show in what several clients change together, as a backdoor does."""
 UNSEEN = """\
 No rule and no threshold was developed on Fashion-MNIST, on the smartwatch recordings or on the sentences: their runs
 are played for this table alone. Of the smartwatch recordings one thing had been read before the rules became what they
@@ -71,6 +77,7 @@ def text(lines: Sequence[Line], cells: Sequence[Cell], omitted: dict[str, int], 
         "## Quiet faults\n\nFrom round 5. A flip of a third of the classes is asked for where it hits a fifth of the "
         + "client's rows or more.\n\n"
         + _quiet(lines),
+        f"{HIDDEN}\n\n{_hidden(lines, 'bad', BAD)}\n\n{_hidden(lines, 'problem', tuple(PROBLEMS))}",
         f"## Clean runs\n\n{UNSEEN}\n\n" + _clean(lines),
         *_newest(lines, newest),
         f"## Beside others\n\n{BESIDE}\n\n![F1 over clients, a fault a row]({PICTURE})\n\n" + _beside(lines),
@@ -141,6 +148,17 @@ def _quiet(lines: Sequence[Line]) -> str:
         precision = scores.tally(some, OURS, hit_enough).precision
         rows.append((name, str(len(some)), shown(accused), shown(either), shown(precision)))
     return table(("fault", "runs", "accused within 10", "accused or suspect within 10", "precision"), rows)
+
+
+def _hidden(lines: Sequence[Line], what: str, levels: Sequence[str]) -> str:
+    """A fault a row, a column a level of what cells differ in."""
+    rows = []
+    for name, some in quiet_groups(lines).items():
+        if name.endswith(MANY):
+            parts = [[line for line in some if getattr(line.cell, what) == level] for level in levels]
+            shares = [scores.found_within(part, TEN_TIMES, SUSPECTS, hit_enough) for part in parts]
+            rows.append((name.partition(",")[0], *map(shown, shares)))
+    return table(("fault", *(f"{level} bad" if what == "bad" else level for level in levels)), rows)
 
 
 def _clean_runs(lines: Sequence[Line]) -> str:
