@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvitals.bench.faults.cells import Cell
-from fedvitals.bench.faults.design import covering, planned, quick
+from fedvitals.bench.faults.design import LOUD, covering, planned, quick
 from fedvitals.bench.faults.existing import check_tuning, full_cross, omitted, variants, why_not
 from fedvitals.bench.faults.problems import FOLDER_VARIABLE, PROBLEMS
 from fedvitals.errors import FedvitalsError
@@ -79,11 +79,14 @@ def test_the_plan_has_two_hundred_clean_runs_on_reserved_data(plans: tuple[list[
 
 
 def test_a_plan_that_is_cut_short_has_measured_each_claim(plans: tuple[list[Cell], list[Cell]]) -> None:
-    """Among the first hundred are loud, quiet and clean runs, the clean ones on each reserved data set."""
+    """Among the first hundred are loud ones of whole and of half cohorts, quiet and clean runs, the clean ones on each
+    reserved data set."""
     beginning = plans[0][:100]
     assert {cell.problem for cell in beginning if cell.clean} >= {"fashion", "smartwatch", "sentiment"}
     assert {"label-noise", "backdoor", "sign-flip", "zero-update"} <= {cell.fault for cell in beginning}
     assert sum(cell.clean for cell in beginning) >= 40
+    asked = [cell for cell in beginning if cell.fault in LOUD and cell.clients >= 30 and cell.from_round == 5]
+    assert min(sum(cell.share == share for cell in asked) for share in (0.5, 1.0)) >= 10
 
 
 def test_a_cell_is_found_by_its_key(plans: tuple[list[Cell], list[Cell]]) -> None:

@@ -53,6 +53,7 @@ def planned(*, tuning: bool = False) -> list[Cell]:
     claims: list[list[Iterator[Cell]]] = [
         *([clean([name], seed) for seed in seeds] for name in problems if PROBLEMS[name].reserved),
         [_cells(loud(problems, seed), seed) for seed in seeds],
+        [_cells(loud(problems, seed, share=0.5), seed) for seed in seeds],
         [_cells(quiet(problems, seed), seed) for seed in seeds],
         [_rest(problems, seed) for seed in seeds],
     ]
@@ -107,10 +108,10 @@ def _levels(problems: Sequence[str]) -> Levels:
     }
 
 
-def loud(problems: Sequence[str], seed: int) -> Iterator[Row]:
-    """Loud faults from round 5, all clients a round, at least 20 of them."""
+def loud(problems: Sequence[str], seed: int, share: float = 1.0) -> Iterator[Row]:
+    """Loud faults from round 5, this share of the clients a round, at least 20 of them."""
     kinds = [(kind, "default") for kind in LOUD]
-    levels = {**_levels(problems), "variant": kinds, "clients": (30, 100), "share": (1.0,), "from_round": (5,)}
+    levels = {**_levels(problems), "variant": kinds, "clients": (30, 100), "share": (share,), "from_round": (5,)}
 
     def stays(row: Row) -> bool:
         flip = row.get("variant", ("",))[0] == "label-flip"
