@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import shutil
 import sqlite3
@@ -152,6 +153,20 @@ def test_damaged_blocks_are_an_error_that_names_the_run(tmp_path: Path, statemen
         other.commit()
     with closing(SQLiteStore(tmp_path).open("done")) as reader, pytest.raises(StoreError, match="copy"):
         reader.participations()
+
+
+def test_a_row_without_what_every_row_has_is_an_error(tmp_path: Path) -> None:
+    """Somebody emptied a field by hand: the error names the run, the table and the field; NaN is no such hole."""
+    path = finished(tmp_path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA journal_mode = DELETE")
+        other.execute("INSERT INTO failure (at_ns, stage, kind) VALUES (NULL, 'train', 'ValueError')")
+        other.execute("INSERT INTO evaluation (round, at_ns, loss, split, nan) VALUES (0, 1, NULL, 'test', 'loss')")
+        other.commit()
+    with closing(SQLiteStore(tmp_path).open("done")) as reader:
+        with pytest.raises(StoreError, match=r"run\.db cannot be read .*failure has no at_ns.*copy"):
+            reader.failures()
+        assert [math.isnan(one.loss or 0.0) for one in reader.evaluations()] == [True]
 
 
 def test_a_newer_database_is_refused(tmp_path: Path) -> None:

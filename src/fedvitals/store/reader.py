@@ -65,7 +65,8 @@ class SQLiteReader:
             raise unreadable(self._path, error) from error
 
     def _records(self, kind: Any, order: str = "rowid") -> list[Any]:
-        return [rows.from_row(kind, row) for row in self._rows(f"{rows.SELECTIONS[kind]} ORDER BY {order}")]
+        found = self._rows(f"{rows.SELECTIONS[kind]} ORDER BY {order}")
+        return list(self._guarded(rows.from_row(kind, row) for row in found))
 
     def run(self) -> Run:
         found = self._rows(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedvitals.store.blocks import clamped
-from fedvitals.store.schema import ROW_KINDS, TABLES, columns
+from fedvitals.store.schema import ROW_KINDS, TABLES, columns, required
 
 
 def _quoted(field: tuple[str, str]) -> str:
@@ -76,8 +76,12 @@ def keepable(value: Any) -> str:
 
 
 def from_row(kind: Any, row: Sequence[Any]) -> Any:
+    """The named tuple of a row; ValueError where a field is empty that no record leaves empty."""
     record = kind._make(row[:-1])
-    if row[-1] is None:
-        return record
-    known = set(record._fields)
-    return record._replace(**{name: math.nan for name in row[-1].split(",") if name in known})
+    if row[-1] is not None:
+        known = set(record._fields)
+        record = record._replace(**{name: math.nan for name in row[-1].split(",") if name in known})
+    missing = [name for name in required(kind) if getattr(record, name) is None] if None in record else ()
+    if missing:
+        raise ValueError(f"a row of table {TABLES[kind]} has no {missing[0]}")
+    return record

@@ -43,6 +43,12 @@ def columns(kind: type) -> dict[str, str]:
     return {name: _sql_type(hint) for name, hint in get_type_hints(kind).items()}
 
 
+@cache
+def required(kind: type) -> tuple[str, ...]:
+    """The fields that every record of this kind has a value for."""
+    return tuple(name for name, hint in get_type_hints(kind).items() if NoneType not in get_args(hint))
+
+
 def _sql_type(hint: object) -> str:
     options = [option for option in get_args(hint) or (hint,) if option is not NoneType]
     return SQL_TYPES[options[0]]
