@@ -306,6 +306,23 @@ def test_who_watches_after_the_run_leaves_no_hook() -> None:
     assert hooks() == 0
 
 
+def test_a_session_that_nobody_ends_leaves_no_hook_behind_its_run() -> None:
+    """A loop that enters a client without `with` and forgets it; ending it later changes nothing either."""
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with started() as run, run.round(0, model=model) as rnd:
+        client = rnd.client("1").__enter__()
+        client.watch(model)
+        assert hooks() == 1
+    assert hooks() == 0
+    optimizer.step()
+    client.__exit__(None, None, None)
+    with started() as other, other.round(0, model=model) as rnd, rnd.client("1") as client:
+        client.watch(model)
+        assert hooks() == 1
+    assert hooks() == 0
+
+
 def test_optimizers_that_nobody_watches_go_on_unseen() -> None:
     """While a run has the hook in: a server's own optimizer between the clients."""
     model = small_model()

@@ -48,9 +48,14 @@ class Probes:
             if not self._holds and not self._over:  # who comes after the run has a hook no longer than the probe
                 self._holds = True
                 _hold()
-        return GradientProbe(model, owner.governor, owner.trouble, counts=owner.tensors.due()).__enter__()
+        return GradientProbe(model, owner.governor, owner.trouble, counts=owner.tensors.due(), of=self).__enter__()
 
     def close(self) -> None:
+        """The run is over, and so is the watching of clients whose sessions nobody ended."""
+        with _lock:
+            left = {probe for probe in _watched.values() if probe.of is self}
+        for probe in left:
+            probe.__exit__(None, None, None)
         with self._lock:
             self._over = True
             if self._holds:
@@ -62,8 +67,16 @@ class GradientProbe:
     """Watches one model through one participation. With `counts` it finds out once what the model's tensors take."""
 
     def __init__(
-        self, model: nn.Module, governor: Governor, blame: Callable[[str, Exception], None], *, counts: bool = False
+        self,
+        model: nn.Module,
+        governor: Governor,
+        blame: Callable[[str, Exception], None],
+        *,
+        counts: bool = False,
+        of: Probes | None = None,
     ) -> None:
+        self.of = of
+        self._watching = False
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
@@ -87,12 +100,16 @@ class GradientProbe:
     def __enter__(self) -> GradientProbe:
         _hold()
         with _lock:
+            self._watching = True
             for parameter in self._parameters:
                 _watched[id(parameter)] = self
         return self
 
     def __exit__(self, *_: object) -> None:
         with _lock:
+            if not self._watching:  # the run was over first
+                return
+            self._watching = False
             for parameter in self._parameters:
                 if _watched.get(id(parameter)) is self:
                     del _watched[id(parameter)]
