@@ -91,5 +91,5 @@ with fedvitals.start("profiling") as run:  # added
             with rnd.phase("evaluate"), torch.no_grad():  # added
                 output = global_model(x[test_rows])
                 right = (output.argmax(1) == y[test_rows]).float().mean()
-                rnd.evaluated(loss=cross_entropy(output, y[test_rows]), accuracy=right)
+                rnd.evaluated(loss=cross_entropy(output, y[test_rows]), accuracy=right)  # added
 print(run.profile())

@@ -40,7 +40,7 @@ class Setting:
 SETTINGS: tuple[Setting, ...] = (
     Setting("mode", "on", "`off` turns every call of the recorder into a no-op.", choices=("on", "off")),
     Setting("dir", ".fedvitals", "The folder that holds the runs.", folder=True),
-    Setting("store", "", "Another store than the folder, as a URL. Empty: the folder."),
+    Setting("store", "", "For another store than the folder, in a later version. Empty: the folder."),
     Setting(
         "level",
         "open",
@@ -56,7 +56,7 @@ SETTINGS: tuple[Setting, ...] = (
         choices=("governed", "every", "full", "off"),
     ),
     Setting("sketches", True, "Keep sketches of updates. They are sensitive: they tell how alike clients are."),
-    Setting("keep_updates", False, "Keep every update whole, as a blob. Needs room; replaying a round needs it."),
+    Setting("keep_updates", False, "Keep every update whole, as a blob. Needs room; `profile --codec` needs it."),
     Setting("keep_models", True, "Keep the global model of each round as a blob, within `max_mb`."),
     Setting(
         "memory",

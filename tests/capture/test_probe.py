@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim import optimizer as torch_optimizer
-from watching import batches, breaks, by_client, only, read, round_of, small_model, started, train
+from watching import batches, breaks, by_client, hooks, only, read, round_of, small_model, started, train
 
 from fedvitals.capture.governor import Governor
 from fedvitals.capture.probe import GradientProbe
@@ -19,11 +18,6 @@ from fedvitals.vocabulary import STATISTICS, StepBlock
 
 def no_blame(where: str, error: Exception) -> None:
     raise AssertionError(where) from error
-
-
-def hooks() -> int:
-    found: Any = torch_optimizer._global_optimizer_pre_hooks  # the one place that knows
-    return len(found)
 
 
 def backward(loss: Tensor) -> None:
@@ -281,46 +275,6 @@ def test_looking_at_gradients_counts_towards_the_budget() -> None:
     with GradientProbe(model, governor, no_blame):
         train(model, batches(1))
     assert governor.spent_ns > 0
-
-
-def test_the_hook_is_put_in_once_and_goes_with_the_run() -> None:
-    """Between two clients it stays; two runs at once have one, until the second is over."""
-    with started() as run:
-        for client in range(2):
-            with run.round(client, model=small_model()) as rnd, rnd.client(client) as c:
-                c.watch(small_model())
-            assert hooks() == 1
-        with started() as other, other.round(0, model=small_model()) as rnd, rnd.client(0) as c:
-            c.watch(small_model())
-            assert hooks() == 1
-        assert hooks() == 1
-    assert hooks() == 0
-
-
-def test_who_watches_after_the_run_leaves_no_hook() -> None:
-    """A client that outlives its run, in a thread say, may still begin to watch."""
-    model = small_model()
-    with started() as run, run.round(0, model=model) as rnd, rnd.client("1") as late:
-        run.close()
-        late.watch(model)
-    assert hooks() == 0
-
-
-def test_a_session_that_nobody_ends_leaves_no_hook_behind_its_run() -> None:
-    """A loop that enters a client without `with` and forgets it; ending it later changes nothing either."""
-    model = small_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with started() as run, run.round(0, model=model) as rnd:
-        client = rnd.client("1").__enter__()
-        client.watch(model)
-        assert hooks() == 1
-    assert hooks() == 0
-    optimizer.step()
-    client.__exit__(None, None, None)
-    with started() as other, other.round(0, model=model) as rnd, rnd.client("1") as client:
-        client.watch(model)
-        assert hooks() == 1
-    assert hooks() == 0
 
 
 def test_optimizers_that_nobody_watches_go_on_unseen() -> None:

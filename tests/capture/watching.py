@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import optimizer as torch_optimizer
 
 import fedvitals
 from fedvitals.capture.rounds import RoundSession
@@ -135,3 +136,8 @@ class breaks:  # noqa: N801  # reads as `pytest.raises` does
 def spans_of(reader: RunReader) -> list[Span]:
     """What the training told of: without the time that recording owns up to."""
     return [span for span in reader.spans() if not span.name.startswith("fl.")]
+
+
+def hooks() -> int:
+    found: Any = torch_optimizer._global_optimizer_pre_hooks  # the one place that knows
+    return len(found)

@@ -166,8 +166,8 @@ def _command(name: str) -> str:
     rows = []
     for action in parser_of(command)._actions:  # argparse has no public way to read a parser back
         value = "" if action.nargs == 0 else f" {action.metavar}"
-        words = f"{action.option_strings[-1]}{value}" if action.option_strings else str(action.metavar)
-        rows.append((code(words), action.help or ""))
+        words = f"{', '.join(action.option_strings)}{value}" if action.option_strings else str(action.metavar)
+        rows.append((code(words), (action.help or "").replace("%%", "%")))
     examples = "\n".join(command.examples)
     summary = f"{command.summary[0].upper()}{command.summary[1:]}."
     return f"## fedvitals {name}\n\n{summary}\n\n{table(('argument', 'meaning'), rows)}\n\n```sh\n{examples}\n```"
