@@ -16,9 +16,9 @@ import pytest
 import fedvitals
 from fedvitals.capture.nothing import NoRun
 from fedvitals.errors import SettingsError, StoreError
-from fedvitals.run import NotRecorded, Run
+from fedvitals.run import Run
 from fedvitals.settings import Settings, resolve
-from fedvitals.store import open_store
+from fedvitals.store import SQLiteStore, open_store
 from fedvitals.store.protocol import RunReader
 from fedvitals.testing import FakeClock
 from fedvitals.vocabulary import Level, Span, Status
@@ -127,49 +127,21 @@ def test_the_configuration_is_kept_as_it_was_at_the_start() -> None:
         assert one.run().config == {"layers": [1, 2]}
 
 
-def test_switched_off_nothing_is_made_and_every_call_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`FEDVITALS_MODE=off`: the same objects each time, and nothing on disk."""
-    monkeypatch.setenv("FEDVITALS_MODE", "off")
-    run = fedvitals.start("t")
-    assert isinstance(run, NoRun)
-    with run, run.round(0, model=object()) as rnd, rnd.client(7, samples=3) as c, c.phase("train", bytes=3) as phase:
-        phase.note(a=1)
-        c.watch(object())
-        with c.epoch():
-            assert list(c.batches([1, 2])) == [1, 2]
-        c.step(1.0)
-        c.submit({}, loss=1.0)
-        assert c.to_bytes() == b""
-        assert rnd.ticket(7) == b""
-        rnd.merge(b"x", client=7)
-        rnd.evaluated(loss=1)
-        rnd.failed(7, stage="s", kind="k", message="m")
-        rnd.selected(3)
-        assert (len(rnd.verdicts()), 7 in rnd.verdicts()) == (0, False)
-        rnd.cohort([1, 2]).step(None)
-        rnd.cohort([1, 2]).submit(None)
-        assert run.client(1, base=run.version(object())) is rnd.client(2)
-        assert run.round(1) is run.round(2)
-        assert run.span("x")(len) is len
-    assert not (tmp_path / "runs").exists()
-
-
-def test_switched_off_has_every_name_that_switched_on_has() -> None:
-    """A call that works with the recorder on works with it off."""
-    from fedvitals.capture import clients, cohorts, nothing, remote, rounds, spans
-
-    pairs: list[tuple[type, type]] = [
-        (Run, NotRecorded),
-        (rounds.RoundSession, nothing.NoRound),
-        (clients.ClientSession, nothing.NoClient),
-        (remote.RemoteClient, nothing.NoClient),
-        (cohorts.CohortSession, nothing.NoCohort),
-        (spans.SpanSession, nothing.NoSpan),
-    ]
-    ours = {"merged", "beginning", "whole"}  # between our own parts
-    for on, off in pairs:
-        public = {name for name in vars(on) if not name.startswith("_")} - ours
-        assert public <= set(dir(off)), (on, public - set(dir(off)))
+def test_a_training_that_goes_to_another_folder_is_recorded_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of runs is that of the start, and so is what the run is read back from."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with fedvitals.start("t", dir="mine") as run:
+        monkeypatch.chdir(tmp_path / "checkpoints")
+        with run.round(0) as rnd, rnd.client(7) as c:
+            c.step(1.0)
+        assert run.diagnose().run.name == "t"
+    with closing(SQLiteStore(tmp_path / "mine").open("last")) as reader:
+        assert [one.client for one in reader.participations()] == ["7"]
+        assert reader.run().status is Status.FINISHED
+    assert not any((tmp_path / "checkpoints").iterdir())
 
 
 @pytest.mark.parametrize("blocked", ["parent is a file", "is a file"])

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -78,6 +79,7 @@ def start(
         config=_as_mapping(config),
         environment=environment() | {"settings": _told(resolved)} | dict(environment_extra or {}),
     )
+    resolved = replace(resolved, dir=os.path.abspath(resolved.dir))  # the training may go to another folder meanwhile
     try:
         journal = _create(resolved, record)
     except (OSError, StoreError) as error:

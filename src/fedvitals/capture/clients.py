@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsInt, TypeVar
 
 from fedvitals.capture import context
 from fedvitals.capture.attributes import as_json
-from fedvitals.capture.draft import Draft, kept_apart, whole
+from fedvitals.capture.draft import Draft, kept_apart, kept_metric, whole
 from fedvitals.capture.failures import message_of, traceback_of
 from fedvitals.capture.harmless import harmless, harmless_or
 from fedvitals.capture.nothing import NO_SPAN, Timed
@@ -121,7 +121,8 @@ class ClientSession:
         self._watch.go_on()
         draft = self.draft
         draft.loss, draft.accuracy = kept_apart(loss), kept_apart(accuracy)
-        draft.metrics.update(metrics)
+        for name, value in metrics.items():
+            draft.metrics[name] = kept_metric(value)
         draft.wire_bytes_up = whole(wire_bytes) if wire_bytes is not None else draft.wire_bytes_up
         draft.outcome = outcome if type(outcome) is Outcome else Outcome(outcome)
         self._at_hand["state"] = state

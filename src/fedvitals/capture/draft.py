@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, SupportsInt
 
-from fedvitals.capture.attributes import as_json
+from fedvitals.capture.attributes import MOST_ITEMS, as_json, plain
 from fedvitals.vocabulary import CLIENT_PHASES, Outcome, Participation
 
 FIRST_STEPS = 2  # whose losses still tell of the received model
@@ -162,14 +164,26 @@ def numbers(values: list[Any]) -> list[float]:
 
 
 def kept_apart(value: Any) -> Any:
-    """A tensor as it is now, without its graph: the training may go on to add to it in place. One value that lies on
-    the host is a number at once, which costs a tenth of a copy."""
+    """A tensor or array as it is now, without its graph: the training may go on to add to it in place. One value that
+    lies on the host is a number at once, which costs a tenth of a copy."""
     if not hasattr(value, "detach"):
-        return value
+        return value.copy() if hasattr(value, "dtype") else value
     if value.is_cpu and value.ndim == 0:
         with suppress(RuntimeError):  # a tensor that only pretends has no value
             return value.item()
     return value.detach().clone()
+
+
+def kept_metric(value: Any) -> Any:
+    """What is kept of a metric, as it is now: of tensors of more than one value, which would keep a model and its
+    gradients alive, that is their shape."""
+    if isinstance(value, Mapping):
+        return {name: kept_metric(one) for name, one in islice(value.items(), MOST_ITEMS)}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [kept_metric(one) for one in islice(value, MOST_ITEMS)]
+    shape = getattr(value, "shape", None)
+    many = shape is not None and hasattr(value, "dtype") and math.prod(shape) != 1
+    return plain(value) if many else kept_apart(value)
 
 
 def _losses(values: Any) -> tuple[float | None, float | None, float | None]:

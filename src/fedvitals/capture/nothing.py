@@ -1,10 +1,14 @@
-"""The recorder switched off: the same calls, which do nothing in well under a microsecond."""
+"""The recorder switched off: the same calls, which do nothing in well under a microsecond.
+
+They take whatever they are given: a call that the recorder itself would only have warned of must not end a training
+because the recorder is off, or because its disk was full that day.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, TracebackType
-from typing import Any, Protocol, Self, SupportsInt, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from fedvitals.vocabulary import Finding
 
@@ -26,7 +30,7 @@ class Timed(Protocol):
 class NoSpan:
     """A span that nobody times; as a decorator it gives the function back."""
 
-    def note(self, **attributes: Any) -> None: ...
+    def note(self, *_: Any, **__: Any) -> None: ...
     def __enter__(self) -> Self:
         return self
 
@@ -39,22 +43,22 @@ NO_SPAN: Timed = NoSpan()
 
 
 class NoClient:
-    def watch(self, model: Any) -> None: ...
-    def phase(self, name: str, **attributes: Any) -> Timed:
+    def watch(self, *_: Any, **__: Any) -> None: ...
+    def phase(self, *_: Any, **__: Any) -> Timed:
         return NO_SPAN
 
-    def allocations(self, name: str = "allocations", *, most: int = 32) -> Timed:
+    def allocations(self, *_: Any, **__: Any) -> Timed:
         return NO_SPAN
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
         return iter(loader)
 
-    def epoch(self) -> Timed:
+    def epoch(self, *_: Any, **__: Any) -> Timed:
         return NO_SPAN
 
-    def step(self, loss: Any = None) -> None: ...
-    def submit(self, state: Any, **values: Any) -> None: ...
-    def to_bytes(self) -> bytes:
+    def step(self, *_: Any, **__: Any) -> None: ...
+    def submit(self, *_: Any, **__: Any) -> None: ...
+    def to_bytes(self, *_: Any, **__: Any) -> bytes:
         return b""
 
     def __enter__(self) -> Self:
@@ -66,10 +70,10 @@ class NoClient:
 class NoCohort:
     attempts: tuple[int, ...] = ()
 
-    def step(self, stacked_gradients: Any, losses: Any = None) -> None: ...
-    def sampled(self, step: int, rows: Any, slots: Any = None) -> None: ...
-    def sampled_norms(self, step: int, stats: Any, slots: Any = None) -> None: ...
-    def submit(self, stacked_states: Any = None, losses: Any = None, **values: Any) -> None: ...
+    def step(self, *_: Any, **__: Any) -> None: ...
+    def sampled(self, *_: Any, **__: Any) -> None: ...
+    def sampled_norms(self, *_: Any, **__: Any) -> None: ...
+    def submit(self, *_: Any, **__: Any) -> None: ...
 
 
 _NO_VERDICTS: Mapping[object, tuple[Finding, ...]] = MappingProxyType({})
@@ -79,32 +83,33 @@ _COHORT = NoCohort()
 
 class NoRound:
     number = -1
+    version = 0
 
-    def client(self, client: Any, *, samples: SupportsInt | None = None) -> NoClient:
+    def client(self, *_: Any, **__: Any) -> NoClient:
         return _CLIENT
 
-    def cohort(self, ids: Any, **values: Any) -> NoCohort:
+    def cohort(self, *_: Any, **__: Any) -> NoCohort:
         return _COHORT
 
-    def phase(self, name: str, **attributes: Any) -> Timed:
+    def phase(self, *_: Any, **__: Any) -> Timed:
         return NO_SPAN
 
-    def allocations(self, name: str = "allocations", *, most: int = 32) -> Timed:
+    def allocations(self, *_: Any, **__: Any) -> Timed:
         return NO_SPAN
 
-    def selected(self, count: int) -> None: ...
-    def evaluated(self, **values: Any) -> None: ...
-    def evaluated_each(self, clients: Any, **columns: Any) -> None: ...
-    def failed(self, client: Any, **values: Any) -> None: ...
-    def late(self, client: Any, **values: Any) -> None: ...
-    def rejected(self, clients: Any) -> None: ...
-    def verdicts(self) -> Mapping[object, tuple[Finding, ...]]:
+    def selected(self, *_: Any, **__: Any) -> None: ...
+    def evaluated(self, *_: Any, **__: Any) -> None: ...
+    def evaluated_each(self, *_: Any, **__: Any) -> None: ...
+    def failed(self, *_: Any, **__: Any) -> None: ...
+    def late(self, *_: Any, **__: Any) -> None: ...
+    def rejected(self, *_: Any, **__: Any) -> None: ...
+    def verdicts(self, *_: Any, **__: Any) -> Mapping[object, tuple[Finding, ...]]:
         return _NO_VERDICTS
 
-    def ticket(self, client: Any) -> bytes:
+    def ticket(self, *_: Any, **__: Any) -> bytes:
         return b""
 
-    def merge(self, data: bytes, *, client: Any, outcome: str = "used") -> None: ...
+    def merge(self, *_: Any, **__: Any) -> None: ...
     def __enter__(self) -> Self:
         return self
 
@@ -120,25 +125,25 @@ class NoRun:
     id: str | None = None
     origin_ns = 0
 
-    def round(self, number: int, model: Any = None) -> NoRound:
+    def round(self, *_: Any, **__: Any) -> NoRound:
         return _ROUND
 
-    def client(self, client: Any, **values: Any) -> NoClient:
+    def client(self, *_: Any, **__: Any) -> NoClient:
         return _CLIENT
 
-    def version(self, model: Any) -> int:
+    def version(self, *_: Any, **__: Any) -> int:
         return 0
 
-    def span(self, name: str, **attributes: Any) -> Timed:
+    def span(self, *_: Any, **__: Any) -> Timed:
         return NO_SPAN
 
-    def allocations(self, name: str = "allocations", *, most: int = 32) -> Timed:
+    def allocations(self, *_: Any, **__: Any) -> Timed:
         return NO_SPAN
 
-    def plan_steps(self, steps: int) -> tuple[int, ...]:
+    def plan_steps(self, *_: Any, **__: Any) -> tuple[int, ...]:
         return ()
 
-    def close(self, error: BaseException | None = None) -> None: ...
+    def close(self, *_: Any, **__: Any) -> None: ...
     def __enter__(self) -> Self:
         return self
 

@@ -23,6 +23,7 @@ from fedvitals.vocabulary import Layout
 VERSION = 6
 LIBRARY = Path(__file__).with_name("_kernel.so")
 SHORT = 1 << 16  # values, whose norms take some microseconds
+HOST = torch.device("cpu")  # said wherever there is something to write: a user may have set another default
 
 _number, _address = ctypes.c_int64, ctypes.c_void_p
 
@@ -134,7 +135,8 @@ def norms(rows: Tensor, layout: Layout) -> np.ndarray:
     lying = rows if rows.stride(-1) == 1 or rows.shape[-1] <= 1 else rows.contiguous()
     first, apart = lying.data_ptr(), 4 * lying.stride(0)
     # By torch and ctypes alone: this is in the middle of a training, and numpy's way to an address costs as much again.
-    found, places = torch.empty(count, plan.layers), (_number * count)(*[first + apart * row for row in range(count)])
+    found = torch.empty(count, plan.layers, dtype=torch.float32, device=HOST)
+    places = (_number * count)(*[first + apart * row for row in range(count)])
     library().fedvitals_norms(plan.address, places, count, found.data_ptr())
     return found.numpy()
 
@@ -202,7 +204,7 @@ class Pieces:
 
     def difference(self, tensors: Sequence[Tensor], row: Tensor, place: Tensor | None = None) -> Tensor:
         """In `place`, where one is given."""
-        found = torch.empty(len(row)) if place is None else place
+        found = torch.empty(len(row), dtype=torch.float32, device=HOST) if place is None else place
         places = self._places(*[tensor.data_ptr() for tensor in tensors])
         self._library.fedvitals_difference(places, self._sizes, self._count, row.data_ptr(), found.data_ptr())
         return found
@@ -225,6 +227,6 @@ def lengths(tensors: Sequence[Tensor]) -> Tensor | None:
         places.append(tensor.data_ptr())
         sizes.append(tensor.numel())
     count, asked = len(sizes), _holding_on() if sum(sizes) <= SHORT else library()
-    found, numbers = torch.empty(count), _number * count
+    found, numbers = torch.empty(count, dtype=torch.float32, device=HOST), _number * count
     asked.fedvitals_lengths(numbers(*places), numbers(*sizes), count, found.data_ptr())
     return found

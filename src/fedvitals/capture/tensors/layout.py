@@ -105,7 +105,7 @@ class Flattener:
             if tensor.shape != layer.shape:
                 raise ValueError(f"{layer.name} has shape {tuple(tensor.shape)}, the model of the round {layer.shape}")
         if not tensors:
-            return torch.empty(0, device=self.device)
+            return torch.empty(0, dtype=torch.float32, device=self.device)
         if not all(tensor.dtype is torch.float32 and tensor.device == self.device for tensor in tensors):
             tensors = [_real(tensor).to(device=self.device, dtype=torch.float32) for tensor in tensors]
         return torch.cat([tensor.reshape(-1) for tensor in tensors])
@@ -177,7 +177,7 @@ class Flattener:
         parts = [self._stacked_layer(states, layer) for layer in self.layout.layers]
         if len({len(part) for part in parts}) > 1:
             raise ValueError(f"stacked layers are of {sorted({len(part) for part in parts})} clients, not of as many")
-        return torch.cat(parts, dim=1) if parts else torch.empty(0, 0)
+        return torch.cat(parts, dim=1) if parts else torch.empty(0, 0, dtype=torch.float32, device=self.device)
 
     def _stacked_layer(self, states: Mapping[str, Tensor], layer: Layer) -> Tensor:
         if layer.name not in states:

@@ -16,7 +16,6 @@ from torch import Tensor
 PIECE_BYTES = 1 << 20
 MOST_PIECES = 24
 _ALIGNED = 64
-_IDLE = 3  # references to a piece in which nothing lies: the list's, the loop's, and that of the question
 
 
 class Shelf:
@@ -64,10 +63,22 @@ class Shelf:
     def _idle(self) -> np.ndarray | None:
         self._piece = np.empty(0, np.uint8)
         for piece in self._pieces:
-            if sys.getrefcount(piece) == _IDLE:
+            if sys.getrefcount(piece) == _REFERENCES_OF_IDLE:
                 return piece
         if len(self._pieces) == MOST_PIECES:
             return None
         self._pieces.append(np.empty(PIECE_BYTES, np.uint8))
         self._places.append(self._pieces[-1].ctypes.data)
         return self._pieces[-1]
+
+
+def _references_of_idle() -> int:
+    """References to a piece in which nothing lies, asked for as `Shelf._idle` does: how many that are is a matter of
+    the version of Python (3.14 borrows some that 3.11 takes)."""
+    pieces = [np.empty(1, np.uint8)]
+    for piece in pieces:
+        return sys.getrefcount(piece)
+    raise AssertionError("there is one")
+
+
+_REFERENCES_OF_IDLE = _references_of_idle()

@@ -122,7 +122,7 @@ def _signs(random: np.random.Generator, size: int) -> np.ndarray:
 
 def _unit_projection(layout: Layout, device: torch.device) -> Tensor:
     if layout.unit_layer is None:
-        return torch.empty(1 + UNIT_BUCKETS, 0, device=device)
+        return torch.empty(1 + UNIT_BUCKETS, 0, dtype=torch.float32, device=device)
     columns = layout.layers[layout.unit_layer].shape[1]
     random = stream(SEED, "unit sketch", columns)
     matrix = np.zeros((1 + UNIT_BUCKETS, columns), np.float32)

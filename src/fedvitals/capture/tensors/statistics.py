@@ -21,7 +21,7 @@ from fedvitals.vocabulary import Layout
 
 TINY = 1e-30
 OUTWEIGHS = 1e3  # a row whose square is so much the others' drowns them in a float32 sum
-EMPTY = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])  # a layer without values has no zeros either
+NOTHING = (0.0, 0.0, 0.0, 0.0, 1.0)  # a layer without values has no zeros either
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,12 +86,12 @@ def _by_torch(rows: Tensor, layout: Layout, sketcher: Sketcher | None, groups: S
 
 def _statistics(rows: Tensor, layout: Layout) -> np.ndarray:
     sizes = [layer.size for layer in layout.layers]
-    raw = torch.empty(5, len(sizes), len(rows), device=rows.device)
+    raw = torch.empty(5, len(sizes), len(rows), device=rows.device, dtype=rows.dtype)
     nonzero = torch.ne(rows, 0, out=torch.empty_like(rows))
     parts = zip(torch.split(rows, sizes, 1), torch.split(nonzero, sizes, 1), strict=True)
     for index, (part, moved) in enumerate(parts):
         if sizes[index] == 0:
-            raw[:, index] = EMPTY.unsqueeze(1)
+            raw[:, index] = raw.new_tensor(NOTHING).unsqueeze(1)
             continue
         torch.linalg.vector_norm(part, dim=1, out=raw[0, index])
         torch.sum(part, 1, out=raw[1, index])
@@ -125,7 +125,7 @@ def _without_bad_rows(rows: Tensor, norms: np.ndarray) -> Tensor:
     """A row with a NaN, or with a layer whose norm overflows float32, points nowhere: it is blank in the sketches, and
     no part of anyone's cohort."""
     bad = torch.from_numpy(~np.isfinite(norms)).to(rows.device)
-    return torch.where(bad.unsqueeze(1), torch.zeros((), device=rows.device), rows)
+    return torch.where(bad.unsqueeze(1), torch.zeros((), device=rows.device, dtype=rows.dtype), rows)
 
 
 def _sketched(rows: Tensor, layout: Layout, sketcher: Sketcher, norms: np.ndarray) -> dict[str, np.ndarray]:
