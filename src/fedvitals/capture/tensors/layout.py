@@ -1,6 +1,7 @@
 """Where each layer lies in a flattened update, and how anything a user hands over becomes such a row.
 
-Shared parameters count once, halves are widened to float32, complex values are taken as pairs.
+Shared parameters count once, halves are widened to float32, complex values are taken as pairs. What has no direction in
+the source that a layout is made of stays left out of it: an average over all of a state makes floats of its counters.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from torch import Tensor, nn
 
 from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.sketch import allot_buckets
-from fedvitals.capture.tensors.sources import Tensors, Ways, distinct, floats, has_names, tensor_of
+from fedvitals.capture.tensors.sources import (
+    Tensors,
+    Ways,
+    distinct,
+    entries,
+    floats,
+    has_direction,
+    has_names,
+    tensor_of,
+)
 from fedvitals.vocabulary import Layer, Layout
 
 MAX_UNITS = 64
@@ -43,12 +53,17 @@ class Flattener:
     """Turns sources of one layout into rows of float32."""
 
     def __init__(self, source: Tensors, layout_id: int = 0) -> None:
-        entries = floats(source)
+        everything = list(entries(source))
+        places = [place for place, (_, tensor, _) in enumerate(everything) if has_direction(tensor)]
+        directed = [everything[place] for place in places]
         self._positional = not has_names(source)
-        self._given = len(entries)
-        self._kept = list(range(self._given)) if self._positional else distinct(entries)
-        self._known = {name for name, _, _ in entries}
-        named = [entries[index] for index in self._kept]
+        self._all, self._given = len(everything), len(directed)
+        self._kept = list(range(self._given)) if self._positional else distinct(directed)
+        self._places = [places[index] for index in self._kept]
+        self._left_out = set(range(self._all)).difference(places)
+        self._directed = {name for name, _, _ in directed}
+        self._known = {name for name, _, _ in everything}
+        named = [directed[index] for index in self._kept]
         self.layout = Layout(layout_id, tuple(_layer(name, tensor, trainable) for name, tensor, trainable in named))
         self.size: int = sum(layer.size for layer in self.layout.layers)
         self.raw_bytes: int = sum(tensor.numel() * tensor.element_size() for _, tensor, _ in named)
@@ -131,10 +146,26 @@ class Flattener:
         return None if place is None else place.copy_(row.detach())
 
     def beside(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a state dict has under other names than those of this layout: mostly nothing, which is told quickly."""
+        """What a state dict has under other names than those known here: mostly nothing, which is told quickly."""
         if state.keys() == self._known:
             return {}
         return {name: value for name, value in state.items() if name not in self._known}
+
+    def left_out(self, source: Tensors) -> dict[str, Tensor]:
+        """Copies of a source's counters and masks, which are no layers, whatever type they have by now."""
+        if isinstance(source, Mapping):
+            if source.keys() == self._directed:
+                return {}
+            source = {name: value for name, value in source.items() if name not in self._directed}
+        found = list(entries(source))
+        ordered = len(found) == self._all and (self._positional or not has_names(source))
+        counters = self._left_out if ordered else ()
+        names = self._known - self._directed
+        return {
+            name: tensor.cpu().clone()
+            for place, (name, tensor, _) in enumerate(found)
+            if not has_direction(tensor) or place in counters or name in names
+        }
 
     def difference(self, source: Source, start: Tensor, place: Tensor | None = None) -> Tensor:
         """A source's values less this row, in `place` where it could be put there; ValueError as for `row`."""
@@ -190,9 +221,12 @@ class Flattener:
 
     def _ordered(self, source: Tensors) -> list[Tensor]:
         if self._positional or not isinstance(source, nn.Module | Mapping):
-            tensors = [tensor for _, tensor, _ in floats(source)]
+            everything = [tensor for _, tensor, _ in entries(source)]
+            tensors = [tensor for tensor in everything if has_direction(tensor)]
             if len(tensors) == self._given:
                 return [tensors[index] for index in self._kept]
+            if len(everything) == self._all:  # counters among them have become floats, or are none any more
+                return [everything[place] for place in self._places]
             if len(tensors) == len(self._kept):
                 return tensors
             raise ValueError(f"{len(tensors)} arrays of floats, the model of the round has {len(self._names)}")

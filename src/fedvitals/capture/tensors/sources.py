@@ -29,14 +29,31 @@ def taken(source: Tensors) -> Tensors:
     return source.state_dict() if isinstance(source, nn.Module) else source
 
 
+def entries(source: Tensors) -> Iterable[Entry]:
+    """All tensors, in order; a shared one under each of its names."""
+    if isinstance(source, nn.Module):
+        trainable = {
+            name: parameter.requires_grad for name, parameter in source.named_parameters(remove_duplicate=False)
+        }
+        for name, value in source.state_dict().items():
+            if _is_numbers(value):
+                yield name, tensor_of(value), trainable.get(name, False)
+    elif isinstance(source, Mapping):
+        for name, value in source.items():
+            if _is_numbers(value):
+                yield str(name), tensor_of(value), None
+    else:
+        for index, value in enumerate(source):
+            yield f"array.{index}", tensor_of(value), None
+
+
+def has_direction(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def floats(source: Tensors) -> list[Entry]:
-    """All tensors that have a direction, in order; a shared one under each of its names."""
-    return [entry for entry in _entries(source) if _has_direction(entry[1])]
-
-
-def integers(source: Tensors) -> dict[str, Tensor]:
-    """Copies of the others: counters and masks."""
-    return {name: tensor.cpu().clone() for name, tensor, _ in _entries(source) if not _has_direction(tensor)}
+    """Those that have a direction."""
+    return [entry for entry in entries(source) if has_direction(entry[1])]
 
 
 def distinct(entries: Sequence[Entry]) -> list[int]:
@@ -103,28 +120,7 @@ def tensor_of(value: Any) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
 
 
-def _entries(source: Tensors) -> Iterable[Entry]:
-    if isinstance(source, nn.Module):
-        trainable = {
-            name: parameter.requires_grad for name, parameter in source.named_parameters(remove_duplicate=False)
-        }
-        for name, value in source.state_dict().items():
-            if _is_numbers(value):
-                yield name, tensor_of(value), trainable.get(name, False)
-    elif isinstance(source, Mapping):
-        for name, value in source.items():
-            if _is_numbers(value):
-                yield str(name), tensor_of(value), None
-    else:
-        for index, value in enumerate(source):
-            yield f"array.{index}", tensor_of(value), None
-
-
 def _is_numbers(value: Any) -> bool:
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind in _NUMBERS
     return isinstance(value, Tensor | int | float | complex)
-
-
-def _has_direction(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
