@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.sketch import allot_buckets
 from fedvitals.capture.tensors.sources import (
+    Choice,
     Tensors,
     Ways,
     distinct,
@@ -52,13 +53,17 @@ Source = FlatRow | Tensors
 class Flattener:
     """Turns sources of one layout into rows of float32."""
 
-    def __init__(self, source: Tensors, layout_id: int = 0) -> None:
+    def __init__(self, source: Tensors, layout_id: int = 0, choice: Choice | None = None) -> None:
         everything = list(entries(source))
         places = [place for place, (_, tensor, _) in enumerate(everything) if has_direction(tensor)]
         directed = [everything[place] for place in places]
         self._positional = not has_names(source)
         self._all, self._given = len(everything), len(directed)
-        self._kept = list(range(self._given)) if self._positional else distinct(directed)
+        if choice is not None and choice.tensors == self._all:
+            elsewhere = set(choice.left_out)
+            self._kept = [index for index, place in enumerate(places) if place not in elsewhere]
+        else:
+            self._kept = list(range(self._given)) if self._positional else distinct(directed)
         self._places = [places[index] for index in self._kept]
         self._left_out = set(range(self._all)).difference(places)
         self._directed = {name for name, _, _ in directed}
@@ -74,6 +79,11 @@ class Flattener:
         buckets = allot_buckets(self.layout.layers)
         unit_layer, units = _unit_layer(self.layout.layers)
         self.layout = self.layout._replace(sketch_buckets=buckets, unit_layer=unit_layer, units=units)
+
+    @functools.cached_property
+    def choice(self) -> Choice:
+        """For who makes a layout of the same model elsewhere, where this cannot be told by looking at it."""
+        return Choice(self._all, tuple(sorted(set(range(self._all)).difference(self._places))))
 
     @property
     def plain(self) -> bool:

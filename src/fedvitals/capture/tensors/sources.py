@@ -8,7 +8,7 @@ anything as a module's extra state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,15 @@ from torch import Tensor, nn
 
 Tensors = nn.Module | Mapping[str, "Tensor | np.ndarray"] | Sequence["Tensor | np.ndarray"]
 Entry = tuple[str, Tensor, bool | None]  # name, values, and whether it is trained, where that is known
+
+
+class Choice(NamedTuple):
+    """Which of a source's tensors are layers, as another process chose: it saw shared parameters that lie apart here,
+    and counters that are floats here."""
+
+    tensors: int  # that a source has which it was chosen of
+    left_out: tuple[int, ...]  # places among them
+
 
 _NUMBERS = "biufc"  # numpy's letters for the kinds that are numbers
 
