@@ -129,6 +129,9 @@ class GradientProbe:
             self._sample(number)
         except Exception as error:
             self._blame("gradient sample", error)
+            self._next = number + PATIENCE  # the next ones would fail as this one did
+            if self._model is None:
+                self.due = self._next
         self._governor.spent_ns += time.perf_counter_ns() - began
 
     def _meet(self, number: int, optimizer: torch.optim.Optimizer, model: weakref.ref[nn.Module]) -> None:
@@ -158,7 +161,8 @@ class GradientProbe:
             pairs = zip(gradients, self._parameters, strict=True)
             present = [torch.zeros_like(p, requires_grad=False) if g is None else g for g, p in pairs]
         if self._governor.whole_statistics:
-            named = dict(zip(self._names, present, strict=True))
+            whole = [one if one.layout is torch.strided else one.to_dense() for one in present]
+            named = dict(zip(self._names, whole, strict=True))
             flattener = Flattener(named)
             self._full.append(summarise(flattener.row(named).unsqueeze(0), flattener.layout).stats[0])
         else:
