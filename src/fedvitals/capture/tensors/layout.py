@@ -24,6 +24,7 @@ from fedvitals.capture.tensors.sources import (
     Choice,
     Tensors,
     Ways,
+    bare,
     distinct,
     entries,
     floats,
@@ -68,6 +69,7 @@ class Flattener:
         self._left_out = set(range(self._all)).difference(places)
         self._directed = {name for name, _, _ in directed}
         self._known = {name for name, _, _ in everything}
+        self._orders: dict[tuple[str, ...], dict[str, str]] = {}
         named = [directed[index] for index in self._kept]
         self.layout = Layout(layout_id, tuple(_layer(name, tensor, trainable) for name, tensor, trainable in named))
         self.size: int = sum(layer.size for layer in self.layout.layers)
@@ -231,20 +233,50 @@ class Flattener:
 
     def _ordered(self, source: Tensors) -> list[Tensor]:
         if self._positional or not isinstance(source, nn.Module | Mapping):
-            everything = [tensor for _, tensor, _ in entries(source)]
-            tensors = [tensor for tensor in everything if has_direction(tensor)]
-            if len(tensors) == self._given:
-                return [tensors[index] for index in self._kept]
-            if len(everything) == self._all:  # counters among them have become floats, or are none any more
-                return [everything[place] for place in self._places]
-            if len(tensors) == len(self._kept):
-                return tensors
-            raise ValueError(f"{len(tensors)} arrays of floats, the model of the round has {len(self._names)}")
+            tensors = [tensor for _, tensor, _ in entries(source)]
+            return [tensors[place] for place in self._among(tensors)]
         state = source.state_dict() if isinstance(source, nn.Module) else source
         missing = [name for name in self._names if name not in state]
         if missing:
+            named = {bare(str(name)): value for name, value in state.items()}
+            wanted = [bare(name) for name in self._names]
+            if len(named) == len(state) and len(set(wanted)) == len(wanted) and named.keys() >= set(wanted):
+                return [tensor_of(named[name]) for name in wanted]
             raise ValueError(f"{missing[0]} is missing ({len(missing)} of {len(self._names)} layers are)")
         return [tensor_of(state[name]) for name in self._names]
+
+    def _among(self, tensors: Sequence[Tensor]) -> list[int]:
+        """Where these layers are among a source's tensors, by order."""
+        directed = [place for place, tensor in enumerate(tensors) if has_direction(tensor)]
+        if len(directed) == self._given:
+            return [directed[index] for index in self._kept]
+        if len(tensors) == self._all:  # counters among them have become floats, or are none any more
+            return self._places
+        if len(directed) == len(self._kept):
+            return directed
+        raise ValueError(f"{len(directed)} arrays of floats, the model of the round has {len(self._names)}")
+
+    def names_by_order(self, module: nn.Module) -> dict[str, str] | None:
+        """What a module's parameters are called here; None where the layers have names of their own."""
+        if not self._positional:
+            return None
+        parameters = dict(module.named_parameters())
+        known = tuple(parameters)
+        if known not in self._orders:
+            everything = [(name, tensor) for name, tensor, _ in entries(module)]
+            self._orders[known] = self._by_order(everything) or self._by_order(list(parameters.items()))
+        return self._orders[known]
+
+    def _by_order(self, named: Sequence[tuple[str, Tensor]]) -> dict[str, str]:
+        """Nothing where they do not fit."""
+        try:
+            chosen = [named[place] for place in self._among([tensor for _, tensor in named])]
+        except ValueError:
+            return {}
+        pairs = list(zip(chosen, self.layout.layers, strict=True))
+        if any(tuple(tensor.shape) != layer.shape for (_, tensor), layer in pairs):
+            return {}
+        return {name: layer.name for (name, _), layer in pairs}
 
     def fingerprint(self, row: Tensor) -> str:
         """A short hash by which the server and its clients can tell that they hold the same model."""

@@ -7,6 +7,8 @@ anything as a module's extra state.
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ class Choice(NamedTuple):
     left_out: tuple[int, ...]  # places among them
 
 
+_WRAPPED = re.compile(r"^(?:module\.|_orig_mod\.)+|(?<=\.)_orig_mod\.")
 _NUMBERS = "biufc"  # numpy's letters for the kinds that are numbers
 
 
@@ -76,6 +79,12 @@ def distinct(entries: Sequence[Entry]) -> list[int]:
         seen.add(place)
         kept.append(index)
     return kept
+
+
+@functools.lru_cache(4_096)
+def bare(name: str) -> str:
+    """A parameter's name without those of what torch.compile and DataParallel put around its module."""
+    return _WRAPPED.sub("", name)
 
 
 class Ways:
