@@ -82,10 +82,8 @@ REFUSED: list[tuple[Callable[[Header, Arrays], None], str]] = [
     (put("measured", "metrics", to="{"), "not JSON"),
     (put("measured", "metrics", to="[1]"), "not a JSON object"),
     (put("measured", "metrics", to=LONG), "at most 8192 characters"),
-    (put("layers", to=[]), "another number of layers"),
+    (put("layers", to=None), "does not describe its layers"),
     (put("layers", 0, to="0.weight"), "[name, shape]"),
-    (put("layers", 0, to=["0.weight", [4, 5]]), "0.weight has another shape"),
-    (put("layers", 0, to=["other", [5, 4]]), "other stands where"),
     (array("stats", np.zeros((1, 3, 6), np.float32)), "stats has shape"),
     (array("stats", lambda old: old.astype(np.float16)), "stats has shape"),
     (array("sketches", lambda old: np.full_like(old, np.nan)), "sketch is not finite"),
@@ -126,6 +124,35 @@ def test_what_does_not_fit_is_refused_by_name(
         read_telemetry(header, arrays, layout)
     assert says in str(refused.value)
     assert len(str(refused.value)) < 300
+
+
+OTHERS: list[tuple[Callable[[Header, Arrays], None], str]] = [
+    (put("layers", to=[]), "0 layers, the model of the round 4"),
+    (put("layers", to=[["x", []]] * 7), "7 layers"),
+    (put("layers", 0, to=["0.weight", [4, 5]]), "0.weight has another shape"),
+    (put("layers", 0, to=["other" * 100, [5, 4]]), "other stands where"),
+]
+
+
+@pytest.mark.parametrize("submits", [True, False], ids=["submits", "gradients alone"])
+@pytest.mark.parametrize(("change", "says"), OTHERS, ids=[says for _, says in OTHERS])
+def test_an_update_of_other_layers_costs_what_is_told_of_layers(
+    message: tuple[Header, Arrays, Layout], change: Callable[[Header, Arrays], None], says: str, submits: bool
+) -> None:
+    """A failure says where they differ; all else that the client measured is taken."""
+    header, arrays, layout = message
+    if not submits:
+        arrays = {"gradients": arrays["gradients"]}
+    honest = read_telemetry(header, arrays, layout)
+    change(header, arrays)
+    found = read_telemetry(header, arrays, layout)
+    (failure,) = found.failures
+    assert (failure.stage, failure.kind, failure.at_ns) == ("submit", "shape mismatch", found.duration_ns)
+    assert says in failure.message
+    assert len(failure.message) < 300
+    assert (found.block, found.steps) == (None, None)
+    assert found.measured == honest.measured | {"update_norm": None, "nonfinite": None}
+    assert (found.spans, found.logs, found.outcome) == (honest.spans, honest.logs, honest.outcome)
 
 
 def test_long_texts_are_cut_to_what_the_store_keeps(message: tuple[Header, Arrays, Layout]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from watching import batches, breaks, by_client, hooks, only, read, round_of, small_model, started, train
 
 from fedvitals.capture.governor import Governor
-from fedvitals.capture.probe import GradientProbe
+from fedvitals.capture.probe import PATIENCE, GradientProbe
 from fedvitals.vocabulary import STATISTICS, StepBlock
 
 
@@ -290,17 +290,49 @@ def test_optimizers_that_nobody_watches_go_on_unseen() -> None:
     assert only().steps == 2
 
 
-def test_a_sample_that_fails_is_blamed_on_us_once_a_step() -> None:
-    """And the step is taken all the same."""
-    model = nn.Embedding(5, 2, sparse=True)
+class Immeasurable(Tensor):
+    """Can be added, and has no norm."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (Tensor.is_contiguous, torch._foreach_norm):
+            raise NotImplementedError
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("mode", ["governed", "every"])
+def test_a_sample_that_fails_is_not_tried_again_at_once(mode: str) -> None:
+    """It is blamed on us, the step is taken all the same, and the next steps, which would fail too, cost nothing."""
+    model = nn.Linear(2, 1, bias=False)
     blamed: list[str] = []
-    with GradientProbe(model, Governor(0.02, "full"), lambda where, error: blamed.append(where)):
+    with GradientProbe(model, Governor(0.02, mode), lambda where, error: blamed.append(where)) as probe:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        backward(model(torch.tensor([1])).sum())
-        before = model.weight.detach().clone()
-        optimizer.step()
-    assert blamed == ["gradient sample"]
-    assert not torch.equal(before, model.weight)
+        for step in range(2 * PATIENCE):
+            before = model.weight.detach().clone()
+            model.weight.grad = torch.ones(1, 2).as_subclass(Immeasurable)
+            optimizer.step()
+            assert not torch.equal(before, model.weight)
+            assert len(blamed) == 1 + step // PATIENCE
+    assert set(blamed) == {"gradient sample"}
+    assert probe.sampled == []
+
+
+@pytest.mark.parametrize("steps", ["every", "full"])
+def test_sparse_gradients_are_measured_as_dense_ones(steps: str) -> None:
+    """Of an embedding that asks for them, beside layers that have dense ones."""
+    found = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(20, 4, sparse=sparse), nn.Linear(4, 2))
+        with round_of(model, steps=steps) as rnd, rnd.client(1) as c:
+            c.watch(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            backward(model(torch.tensor([3, 1, 3])).pow(2).sum())
+            optimizer.step()
+            c.submit(model)
+        found.append(steps_of().stats)
+    assert np.isfinite(found[0][..., 0]).all()
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
 
 
 def test_two_clients_at_once_each_have_their_own_steps(probing: Callable[..., GradientProbe]) -> None:

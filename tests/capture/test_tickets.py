@@ -121,13 +121,19 @@ def test_a_bad_setting_at_a_client_does_not_stop_its_training(
 
 
 @pytest.mark.parametrize("other", [nn.Linear(4, 5), nn.Sequential(nn.Linear(4, 3), nn.Linear(5, 5))])
-def test_another_model_than_the_rounds_is_refused(other: nn.Module, caplog: pytest.LogCaptureFixture) -> None:
-    """Its statistics would be told of the wrong layers."""
+def test_of_another_model_than_the_rounds_no_layers_are_told(other: nn.Module) -> None:
+    """They would be those of the wrong ones; the client and what it measured are kept, as in one process."""
     with round_of(small_model()) as rnd:
-        with session(rnd.ticket("a"), other) as c:
-            c.submit(other)
+        with session(rnd.ticket("a"), other, samples=7) as c:
+            c.submit(other, loss=0.5)
         rnd.merge(c.to_bytes(), client="a")
-    assert "layer" in problem(caplog)
+    one = only()
+    assert (one.samples, one.loss, one.outcome, one.update_norm, one.block) == (7, 0.5, "used", None, None)
+    with read() as reader:
+        (failure,) = reader.failures()
+        assert list(reader.update_blocks()) == []
+    assert (failure.stage, failure.kind, failure.client) == ("submit", "shape mismatch", "a")
+    assert "layer" in failure.message
 
 
 def test_a_server_sees_no_more_than_its_level_allows() -> None:

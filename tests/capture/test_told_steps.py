@@ -124,10 +124,10 @@ def test_two_new_kinds_of_models_at_once_get_two_layouts(monkeypatch: pytest.Mon
     """No two layouts get one number, even when two threads are naming theirs at the same moment."""
     naming = threading.Barrier(2)
 
-    def meeting(source: Any, number: int) -> Flattener:
+    def meeting(source: Any, number: int, choice: Any) -> Flattener:
         with suppress(threading.BrokenBarrierError):
             naming.wait(0.3)  # together, if both are let in; alone, if they are kept apart
-        return Flattener(source, number)
+        return Flattener(source, number, choice)
 
     def work(run: Any, width: int) -> None:
         with run.client(width) as c:

@@ -19,7 +19,7 @@ from fedvitals.capture.draft import Draft
 from fedvitals.capture.losses import kept_losses
 from fedvitals.capture.models import Reference
 from fedvitals.capture.pending import MOST_BYTES, Entry
-from fedvitals.capture.tensors import Row, Snapshot, Source, Summary, joined, kernel
+from fedvitals.capture.tensors import Row, Snapshot, Source, Summary, bare, joined, kernel
 from fedvitals.store.cohorts import singly
 from fedvitals.vocabulary import Blob, Level, Outcome, Participation, Record, StepBlock, UpdateBlock
 
@@ -232,9 +232,12 @@ def _placed(rows: GradientRows, layers: list[str]) -> np.ndarray:
     if rows.layers is None or rows.layers == layers:
         return rows.stats
     placed = np.full((len(rows.steps), len(layers), rows.stats.shape[-1]), np.nan, np.float32)
-    where = {name: i for i, name in enumerate(layers)}
-    known = [i for i, name in enumerate(rows.layers) if name in where]
-    placed[:, [where[rows.layers[i]] for i in known]] = rows.stats[:, known]
+    names, where = rows.layers, {name: i for i, name in enumerate(layers)}
+    known = [i for i, name in enumerate(names) if name in where]
+    if len(known) < len(names):  # one of the two may be compiled, or go to several devices
+        names, where = list(map(bare, names)), {bare(name): i for i, name in enumerate(layers)}
+        known = [i for i, name in enumerate(names) if name in where]
+    placed[:, [where[names[i]] for i in known]] = rows.stats[:, known]
     return placed
 
 

@@ -59,7 +59,9 @@ class ClientSession:
         """Look at the gradients of sampled steps, and take the fingerprint of the model as it was received."""
         self.draft.received = self._fingerprint(model)
         if self.draft.probe is None and hasattr(model, "named_parameters"):
-            self.draft.probe = self.recorder.models.probes.watching(model)
+            reference = self._own if self._buffer is None else self._buffer.reference
+            layers = None if reference is None else reference.flattener
+            self.draft.probe = self.recorder.models.probes.watching(model, layers)
             self.recorder.governor.review()
 
     @harmless_or(NO_SPAN)

@@ -1,6 +1,7 @@
 """Bytes from a client -> Telemetry, checked against what the server knows. Nothing in them is trusted.
 
-TelemetryError names the first thing that does not fit.
+TelemetryError names the first thing that does not fit. An update of other layers than the round's model costs what was
+told of the layers, as in one process, and nothing else.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from fedvitals.vocabulary import (
 WHOLE = {"samples", "steps", "epochs", "bad_step", "good_step", "nonfinite", "peak_memory_bytes"} | {
     name for name in MEASURED if "_bytes_" in name
 }
+OF_LAYERS = {"stats", "gradients"}  # arrays
+OF_UPDATES = ("update_norm", "nonfinite")
 POSITIONAL = "array."  # names of layers that came as a list of arrays
 LONGEST_JSON = 8_192
 LATEST_NS = 10**18  # 31 years
@@ -46,7 +49,13 @@ def read_telemetry(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], 
     if type(duration) is not int or not 0 <= duration < LATEST_NS:
         raise TelemetryError("its duration is not a duration")
     measured = _measured(header.get("measured"))
-    block = _block(arrays, layout, header.get("layers"))
+    failures = [_failure(row, duration) for row in _rows(header, "failures", MOST[Failure], 6)]
+    differing = _differing(header.get("layers"), layout) if layout is not None and OF_LAYERS & arrays.keys() else None
+    if differing is not None:
+        failures.append(Failure(duration, "submit", "shape mismatch", differing))
+        measured |= dict.fromkeys(OF_UPDATES)
+        layout = None
+    block = _block(arrays, layout)
     if block is not None:  # one truth: what its layers say
         measured["update_norm"] = math.sqrt(float(np.square(block.stats[..., 0], dtype=np.float64).sum()))
     return Telemetry(
@@ -56,7 +65,7 @@ def read_telemetry(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], 
         block=block,
         steps=_steps(header.get("steps"), arrays.get("gradients"), layout),
         spans=tuple(_span(row, duration) for row in _rows(header, "spans", MOST[Span], 5)),
-        failures=tuple(_failure(row, duration) for row in _rows(header, "failures", MOST[Failure], 6)),
+        failures=tuple(failures),
         logs=tuple(_log(row, duration) for row in _rows(header, "logs", MOST[LogEntry], 5)),
     )
 
@@ -81,10 +90,9 @@ def _measurement(name: str, value: Any) -> Any:
     return float(value)
 
 
-def _block(arrays: Mapping[str, np.ndarray], layout: Layout | None, described: Any) -> UpdateBlock | None:
+def _block(arrays: Mapping[str, np.ndarray], layout: Layout | None) -> UpdateBlock | None:
     if "stats" not in arrays or layout is None:
         return None
-    _check_layers(described, layout)
     fields = {name: _shaped(arrays[name], name, *kind) for name, kind in _kinds(layout).items() if name in arrays}
     if "sketches" in fields and not np.isfinite(fields["sketches"]).all():
         raise TelemetryError("its sketch is not finite")
@@ -111,19 +119,22 @@ def _kinds(layout: Layout) -> dict[str, tuple[str, tuple[int, ...]]]:
     }
 
 
-def _check_layers(described: Any, layout: Layout) -> None:
-    """The same shapes in the same order, and the same names where both sides have names."""
-    if not isinstance(described, list) or len(described) != len(layout.layers):
-        raise TelemetryError("it has another number of layers than the model of the round")
+def _differing(described: Any, layout: Layout) -> str | None:
+    """Where layers are not the model's: the same shapes in the same order, and the same names where both have names."""
+    if not isinstance(described, list):
+        raise TelemetryError("it does not describe its layers")
+    if len(described) != len(layout.layers):
+        return f"its update has {len(described)} layers, the model of the round {len(layout.layers)}"
     for entry, layer in zip(described, layout.layers, strict=True):
         if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
             raise TelemetryError("it describes a layer as something else than [name, shape]")
         name, shape = entry
         if shape != list(layer.shape):
-            raise TelemetryError(f"its layer {name[:100]} has another shape than {layer.name} of the round's model")
+            return f"its layer {name[:100]} has another shape than {layer.name} of the round's model"
         unnamed = name.startswith(POSITIONAL) or layer.name.startswith(POSITIONAL)
         if name != layer.name and not unnamed:
-            raise TelemetryError(f"its layer {name[:100]} stands where the round's model has {layer.name}")
+            return f"its layer {name[:100]} stands where the round's model has {layer.name}"
+    return None
 
 
 def _shaped(array: np.ndarray, name: str, code: str, shape: tuple[int, ...]) -> np.ndarray:

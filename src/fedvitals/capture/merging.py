@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedvitals.capture.inspection import read_telemetry
+from fedvitals.capture.inspection import OF_UPDATES, read_telemetry
 from fedvitals.capture.telemetry import Place, Telemetry
 from fedvitals.capture.wire import unpack
 from fedvitals.errors import TelemetryError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedvitals")
 
-OF_UPDATES = ("update_norm", "nonfinite")
 SKETCHES = ("sketches", "unit_norms", "unit_sums", "unit_sketches")
 
 

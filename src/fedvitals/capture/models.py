@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fedvitals.capture.pending import OLDEST_S
 from fedvitals.capture.probe import Probes
 from fedvitals.capture.tensors import (
+    Choice,
     FlatRow,
     Flattener,
     Shelf,
@@ -75,6 +76,7 @@ class Models:
         self._lock = threading.Lock()
         self._naming = threading.Lock()  # so that no two layouts get one number
         self._module: weakref.ref[Any] | None = None
+        self.choice: Choice | None = None  # another process's, of what the layers of a model are
         self._recent: OrderedDict[int, Reference] = OrderedDict()
         self.probes = Probes(recorder)
         self.latest_version = -1
@@ -83,7 +85,10 @@ class Models:
         """The flattener for this kind of model: the one in use, or a new one when the shapes are new."""
         with self._naming:
             number = len(self._flatteners)
-            new = source.flattener.numbered(number) if isinstance(source, FlatRow) else Flattener(source, number)
+            if isinstance(source, FlatRow):
+                new = source.flattener.numbered(number)
+            else:
+                new = Flattener(source, number, self.choice)
             for known in self._flatteners:
                 if known[0].layout.layers == new.layout.layers:
                     return known

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,14 +41,16 @@ class Probes:
         self._lock = threading.Lock()
         self._holds = self._over = False
 
-    def watching(self, model: nn.Module) -> GradientProbe:
-        """A new one, for a participation that begins to train this model."""
+    def watching(self, model: nn.Module, layers: Flattener | None = None) -> GradientProbe:
+        """A new one, for a participation that begins to train this model; its layers are those of the round's."""
         owner = self._recorder
         with self._lock:
             if not self._holds and not self._over:  # who comes after the run has a hook no longer than the probe
                 self._holds = True
                 _hold()
-        return GradientProbe(model, owner.governor, owner.trouble, counts=owner.tensors.due(), of=self).__enter__()
+        names = None if layers is None else layers.names_by_order(model)
+        counts = owner.tensors.due()
+        return GradientProbe(model, owner.governor, owner.trouble, counts=counts, of=self, names=names).__enter__()
 
     def close(self) -> None:
         """The run is over, and so is the watching of clients whose sessions nobody ended."""
@@ -74,11 +76,12 @@ class GradientProbe:
         *,
         counts: bool = False,
         of: Probes | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self.of = of
         self._watching = False
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-        self._names = [name for name, _ in named]
+        self._names = [name for name, _ in named] if names is None else [names.get(name, name) for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         self._governor = governor
         self._blame = blame
@@ -129,6 +132,9 @@ class GradientProbe:
             self._sample(number)
         except Exception as error:
             self._blame("gradient sample", error)
+            self._next = number + PATIENCE  # the next ones would fail as this one did
+            if self._model is None:
+                self.due = self._next
         self._governor.spent_ns += time.perf_counter_ns() - began
 
     def _meet(self, number: int, optimizer: torch.optim.Optimizer, model: weakref.ref[nn.Module]) -> None:
@@ -158,7 +164,8 @@ class GradientProbe:
             pairs = zip(gradients, self._parameters, strict=True)
             present = [torch.zeros_like(p, requires_grad=False) if g is None else g for g, p in pairs]
         if self._governor.whole_statistics:
-            named = dict(zip(self._names, present, strict=True))
+            whole = [one if one.layout is torch.strided else one.to_dense() for one in present]
+            named = dict(zip(self._names, whole, strict=True))
             flattener = Flattener(named)
             self._full.append(summarise(flattener.row(named).unsqueeze(0), flattener.layout).stats[0])
         else:

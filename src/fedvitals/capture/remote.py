@@ -27,10 +27,12 @@ from fedvitals.vocabulary import Level, Run, Status
 
 if TYPE_CHECKING:
     from fedvitals.capture.rounds import RoundSession
+    from fedvitals.capture.tensors import Choice
 
 log = logging.getLogger("fedvitals")
 
 LONGEST_TICKET = 4_096
+MOST_LEFT_OUT = 400  # tensors of a model that are no layers and that a ticket has room to name
 
 
 class Ticket:
@@ -46,7 +48,7 @@ class Ticket:
 def make_ticket(rnd: RoundSession, client: str) -> bytes:
     """The bytes for one client; the server remembers what it gave out."""
     trace = secrets.token_hex(8)
-    recorder = rnd.recorder
+    recorder, reference = rnd.recorder, rnd.buffer.reference if rnd.buffer is not None else None
     ticket = Ticket(recorder.next_attempt(client), time.time_ns(), recorder.now())
     rnd.tickets.setdefault(client, {})[trace] = ticket
     words = {
@@ -57,10 +59,13 @@ def make_ticket(rnd: RoundSession, client: str) -> bytes:
         "version": rnd.version,
         "trace": trace,
         "sent": ticket.sent_unix_ns,
-        "model": rnd.buffer.reference.fingerprint if rnd.buffer is not None else None,
+        "model": reference.fingerprint if reference is not None else None,
         "level": str(recorder.run.level),
         "sketches": recorder.settings.sketches,
     }
+    choice = reference.flattener.choice if reference is not None else None
+    if choice is not None and len(choice.left_out) <= MOST_LEFT_OUT:
+        words["tensors"], words["left_out"] = choice
     return json.dumps(words, separators=(",", ":")).encode()
 
 
@@ -114,6 +119,7 @@ class RemoteClient(ClientSession):
         from fedvitals.capture.buffer import CohortBuffer
 
         number, version = self._words["round"], self._words["version"]
+        self.recorder.models.choice = _choice(self._words)
         reference = self.recorder.models.reference(model, number, version)
         self._buffer = CohortBuffer(self.recorder, reference, number)
         self.draft.received, self.draft.raw_bytes_down = reference.fingerprint, reference.raw_bytes
@@ -149,6 +155,16 @@ def _read_ticket(ticket: object) -> dict[str, Any]:
         if type(words.get(name)) is not kind:
             raise TelemetryError(f"the ticket has no {name}")
     return words
+
+
+def _choice(words: dict[str, Any]) -> Choice | None:
+    """What the server takes for the layers of its model; None where it does not say."""
+    from fedvitals.capture.tensors import Choice
+
+    tensors, left_out = words.get("tensors"), words.get("left_out")
+    if type(tensors) is not int or not isinstance(left_out, list) or not all(type(place) is int for place in left_out):
+        return None
+    return Choice(tensors, tuple(left_out))
 
 
 def _asked(words: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from fedvitals.capture.tensors.rows import distances, gradient_statistics, measu
 from fedvitals.capture.tensors.shelf import Shelf
 from fedvitals.capture.tensors.sketch import Sketcher, angle, unit_sketch_scale
 from fedvitals.capture.tensors.snapshot import Snapshot
-from fedvitals.capture.tensors.sources import taken
+from fedvitals.capture.tensors.sources import Choice, bare, taken
 from fedvitals.capture.tensors.statistics import Summary, cosines_to_others, joined, named, summarise
 
 __all__ = [
+    "Choice",
     "FlatRow",
     "Flattener",
     "Row",
@@ -24,6 +25,7 @@ __all__ = [
     "Source",
     "Summary",
     "angle",
+    "bare",
     "cosines_to_others",
     "distances",
     "gradient_statistics",

@@ -222,7 +222,9 @@ def lengths(tensors: Sequence[Tensor]) -> Tensor | None:
         return None
     places, sizes = [], []
     for tensor in tensors:
-        if not (tensor.is_cpu and tensor.dtype is torch.float32 and tensor.is_contiguous()):
+        if not (tensor.is_cpu and tensor.dtype is torch.float32 and tensor.layout is torch.strided):
+            return None
+        if not tensor.is_contiguous():  # a question that a sparse tensor does not answer
             return None
         places.append(tensor.data_ptr())
         sizes.append(tensor.numel())

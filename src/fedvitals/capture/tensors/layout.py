@@ -1,6 +1,7 @@
 """Where each layer lies in a flattened update, and how anything a user hands over becomes such a row.
 
-Shared parameters count once, halves are widened to float32, complex values are taken as pairs.
+Shared parameters count once, halves are widened to float32, complex values are taken as pairs. What has no direction in
+the source that a layout is made of stays left out of it: an average over all of a state makes floats of its counters.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from torch import Tensor, nn
 
 from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.sketch import allot_buckets
-from fedvitals.capture.tensors.sources import Tensors, Ways, distinct, floats, has_names, tensor_of
+from fedvitals.capture.tensors.sources import (
+    Choice,
+    Tensors,
+    Ways,
+    bare,
+    distinct,
+    entries,
+    floats,
+    has_direction,
+    has_names,
+    tensor_of,
+)
 from fedvitals.vocabulary import Layer, Layout
 
 MAX_UNITS = 64
@@ -42,13 +54,23 @@ Source = FlatRow | Tensors
 class Flattener:
     """Turns sources of one layout into rows of float32."""
 
-    def __init__(self, source: Tensors, layout_id: int = 0) -> None:
-        entries = floats(source)
+    def __init__(self, source: Tensors, layout_id: int = 0, choice: Choice | None = None) -> None:
+        everything = list(entries(source))
+        places = [place for place, (_, tensor, _) in enumerate(everything) if has_direction(tensor)]
+        directed = [everything[place] for place in places]
         self._positional = not has_names(source)
-        self._given = len(entries)
-        self._kept = list(range(self._given)) if self._positional else distinct(entries)
-        self._known = {name for name, _, _ in entries}
-        named = [entries[index] for index in self._kept]
+        self._all, self._given = len(everything), len(directed)
+        if choice is not None and choice.tensors == self._all:
+            elsewhere = set(choice.left_out)
+            self._kept = [index for index, place in enumerate(places) if place not in elsewhere]
+        else:
+            self._kept = list(range(self._given)) if self._positional else distinct(directed)
+        self._places = [places[index] for index in self._kept]
+        self._left_out = set(range(self._all)).difference(places)
+        self._directed = {name for name, _, _ in directed}
+        self._known = {name for name, _, _ in everything}
+        self._orders: dict[tuple[str, ...], dict[str, str]] = {}
+        named = [directed[index] for index in self._kept]
         self.layout = Layout(layout_id, tuple(_layer(name, tensor, trainable) for name, tensor, trainable in named))
         self.size: int = sum(layer.size for layer in self.layout.layers)
         self.raw_bytes: int = sum(tensor.numel() * tensor.element_size() for _, tensor, _ in named)
@@ -59,6 +81,11 @@ class Flattener:
         buckets = allot_buckets(self.layout.layers)
         unit_layer, units = _unit_layer(self.layout.layers)
         self.layout = self.layout._replace(sketch_buckets=buckets, unit_layer=unit_layer, units=units)
+
+    @functools.cached_property
+    def choice(self) -> Choice:
+        """For who makes a layout of the same model elsewhere, where this cannot be told by looking at it."""
+        return Choice(self._all, tuple(sorted(set(range(self._all)).difference(self._places))))
 
     @property
     def plain(self) -> bool:
@@ -131,10 +158,26 @@ class Flattener:
         return None if place is None else place.copy_(row.detach())
 
     def beside(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a state dict has under other names than those of this layout: mostly nothing, which is told quickly."""
+        """What a state dict has under other names than those known here: mostly nothing, which is told quickly."""
         if state.keys() == self._known:
             return {}
         return {name: value for name, value in state.items() if name not in self._known}
+
+    def left_out(self, source: Tensors) -> dict[str, Tensor]:
+        """Copies of a source's counters and masks, which are no layers, whatever type they have by now."""
+        if isinstance(source, Mapping):
+            if source.keys() == self._directed:
+                return {}
+            source = {name: value for name, value in source.items() if name not in self._directed}
+        found = list(entries(source))
+        ordered = len(found) == self._all and (self._positional or not has_names(source))
+        counters = self._left_out if ordered else ()
+        names = self._known - self._directed
+        return {
+            name: tensor.cpu().clone()
+            for place, (name, tensor, _) in enumerate(found)
+            if not has_direction(tensor) or place in counters or name in names
+        }
 
     def difference(self, source: Source, start: Tensor, place: Tensor | None = None) -> Tensor:
         """A source's values less this row, in `place` where it could be put there; ValueError as for `row`."""
@@ -190,17 +233,50 @@ class Flattener:
 
     def _ordered(self, source: Tensors) -> list[Tensor]:
         if self._positional or not isinstance(source, nn.Module | Mapping):
-            tensors = [tensor for _, tensor, _ in floats(source)]
-            if len(tensors) == self._given:
-                return [tensors[index] for index in self._kept]
-            if len(tensors) == len(self._kept):
-                return tensors
-            raise ValueError(f"{len(tensors)} arrays of floats, the model of the round has {len(self._names)}")
+            tensors = [tensor for _, tensor, _ in entries(source)]
+            return [tensors[place] for place in self._among(tensors)]
         state = source.state_dict() if isinstance(source, nn.Module) else source
         missing = [name for name in self._names if name not in state]
         if missing:
+            named = {bare(str(name)): value for name, value in state.items()}
+            wanted = [bare(name) for name in self._names]
+            if len(named) == len(state) and len(set(wanted)) == len(wanted) and named.keys() >= set(wanted):
+                return [tensor_of(named[name]) for name in wanted]
             raise ValueError(f"{missing[0]} is missing ({len(missing)} of {len(self._names)} layers are)")
         return [tensor_of(state[name]) for name in self._names]
+
+    def _among(self, tensors: Sequence[Tensor]) -> list[int]:
+        """Where these layers are among a source's tensors, by order."""
+        directed = [place for place, tensor in enumerate(tensors) if has_direction(tensor)]
+        if len(directed) == self._given:
+            return [directed[index] for index in self._kept]
+        if len(tensors) == self._all:  # counters among them have become floats, or are none any more
+            return self._places
+        if len(directed) == len(self._kept):
+            return directed
+        raise ValueError(f"{len(directed)} arrays of floats, the model of the round has {len(self._names)}")
+
+    def names_by_order(self, module: nn.Module) -> dict[str, str] | None:
+        """What a module's parameters are called here; None where the layers have names of their own."""
+        if not self._positional:
+            return None
+        parameters = dict(module.named_parameters())
+        known = tuple(parameters)
+        if known not in self._orders:
+            everything = [(name, tensor) for name, tensor, _ in entries(module)]
+            self._orders[known] = self._by_order(everything) or self._by_order(list(parameters.items()))
+        return self._orders[known]
+
+    def _by_order(self, named: Sequence[tuple[str, Tensor]]) -> dict[str, str]:
+        """Nothing where they do not fit."""
+        try:
+            chosen = [named[place] for place in self._among([tensor for _, tensor in named])]
+        except ValueError:
+            return {}
+        pairs = list(zip(chosen, self.layout.layers, strict=True))
+        if any(tuple(tensor.shape) != layer.shape for (_, tensor), layer in pairs):
+            return {}
+        return {name: layer.name for (name, _), layer in pairs}
 
     def fingerprint(self, row: Tensor) -> str:
         """A short hash by which the server and its clients can tell that they hold the same model."""

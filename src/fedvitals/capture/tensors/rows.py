@@ -49,9 +49,15 @@ def norms_of(tensors: Sequence[Tensor]) -> Tensor:
 @torch.no_grad()
 def _norms_by_torch(tensors: Sequence[Tensor]) -> Tensor:
     # A half overflows at 65,504, and a norm that is infinite for that alone would be called a bad step.
-    wide = [tensor.float() if tensor.dtype in HALVES else tensor for tensor in tensors]
+    values = [tensor if tensor.layout is torch.strided else _values(tensor) for tensor in tensors]
+    wide = [tensor.float() if tensor.dtype in HALVES else tensor for tensor in values]
     device = wide[0].device
     return torch.stack([norm.to(device=device, dtype=torch.float32) for norm in torch._foreach_norm(wide)])
+
+
+def _values(tensor: Tensor) -> Tensor:
+    """Of a sparse tensor, each once: what was added to one place several times lies there in pieces."""
+    return tensor.coalesce().values() if tensor.is_sparse else tensor.to_dense()
 
 
 @torch.no_grad()

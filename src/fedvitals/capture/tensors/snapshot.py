@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
 from fedvitals.capture.tensors.layout import FlatRow, Flattener, Source
-from fedvitals.capture.tensors.sources import integers
 
 
 class Snapshot:
-    """The floats are a row that nobody writes to again; integer buffers are few, and copied here."""
+    """The floats are a row that nobody writes to again; counters and masks are few, and copied here."""
 
     def __init__(self, source: Source | None, flattener: Flattener, row: Tensor) -> None:
         self._flattener = flattener
         self._row = row
-        self._integers = _integers(source, flattener)
-        self.size_bytes = 4 * flattener.size + sum(t.numel() * t.element_size() for t in self._integers.values())
+        self._left_out = _left_out(source, flattener)
+        self.size_bytes = 4 * flattener.size + sum(t.numel() * t.element_size() for t in self._left_out.values())
 
     def to_bytes(self) -> bytes:
         """The whole state, in the model's own types, as a safetensors file."""
-        if not self._integers and self._flattener.plain:
+        if not self._left_out and self._flattener.plain:
             return b"".join((self._flattener.file_header, self._row.cpu().numpy().data))  # copied once
-        state = dict(self._integers)
+        state = dict(self._left_out)
         offset = 0
         row = self._row.cpu()
         for layer in self._flattener.layout.layers:
@@ -39,9 +36,7 @@ class Snapshot:
         return data
 
 
-def _integers(source: Source | None, flattener: Flattener) -> dict[str, Tensor]:
+def _left_out(source: Source | None, flattener: Flattener) -> dict[str, Tensor]:
     if isinstance(source, FlatRow):
         return dict(source.integers)
-    if isinstance(source, Mapping):
-        source = flattener.beside(source)
-    return {} if source is None else integers(source)
+    return {} if source is None else flattener.left_out(source)

@@ -7,8 +7,10 @@ anything as a module's extra state.
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +19,16 @@ from torch import Tensor, nn
 Tensors = nn.Module | Mapping[str, "Tensor | np.ndarray"] | Sequence["Tensor | np.ndarray"]
 Entry = tuple[str, Tensor, bool | None]  # name, values, and whether it is trained, where that is known
 
+
+class Choice(NamedTuple):
+    """Which of a source's tensors are layers, as another process chose: it saw shared parameters that lie apart here,
+    and counters that are floats here."""
+
+    tensors: int  # that a source has which it was chosen of
+    left_out: tuple[int, ...]  # places among them
+
+
+_WRAPPED = re.compile(r"^(?:module\.|_orig_mod\.)+|(?<=\.)_orig_mod\.")
 _NUMBERS = "biufc"  # numpy's letters for the kinds that are numbers
 
 
@@ -29,14 +41,31 @@ def taken(source: Tensors) -> Tensors:
     return source.state_dict() if isinstance(source, nn.Module) else source
 
 
+def entries(source: Tensors) -> Iterable[Entry]:
+    """All tensors, in order; a shared one under each of its names."""
+    if isinstance(source, nn.Module):
+        trainable = {
+            name: parameter.requires_grad for name, parameter in source.named_parameters(remove_duplicate=False)
+        }
+        for name, value in source.state_dict().items():
+            if _is_numbers(value):
+                yield name, tensor_of(value), trainable.get(name, False)
+    elif isinstance(source, Mapping):
+        for name, value in source.items():
+            if _is_numbers(value):
+                yield str(name), tensor_of(value), None
+    else:
+        for index, value in enumerate(source):
+            yield f"array.{index}", tensor_of(value), None
+
+
+def has_direction(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def floats(source: Tensors) -> list[Entry]:
-    """All tensors that have a direction, in order; a shared one under each of its names."""
-    return [entry for entry in _entries(source) if _has_direction(entry[1])]
-
-
-def integers(source: Tensors) -> dict[str, Tensor]:
-    """Copies of the others: counters and masks."""
-    return {name: tensor.cpu().clone() for name, tensor, _ in _entries(source) if not _has_direction(tensor)}
+    """Those that have a direction."""
+    return [entry for entry in entries(source) if has_direction(entry[1])]
 
 
 def distinct(entries: Sequence[Entry]) -> list[int]:
@@ -50,6 +79,12 @@ def distinct(entries: Sequence[Entry]) -> list[int]:
         seen.add(place)
         kept.append(index)
     return kept
+
+
+@functools.lru_cache(4_096)
+def bare(name: str) -> str:
+    """A parameter's name without those of what torch.compile and DataParallel put around its module."""
+    return _WRAPPED.sub("", name)
 
 
 class Ways:
@@ -103,28 +138,7 @@ def tensor_of(value: Any) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
 
 
-def _entries(source: Tensors) -> Iterable[Entry]:
-    if isinstance(source, nn.Module):
-        trainable = {
-            name: parameter.requires_grad for name, parameter in source.named_parameters(remove_duplicate=False)
-        }
-        for name, value in source.state_dict().items():
-            if _is_numbers(value):
-                yield name, tensor_of(value), trainable.get(name, False)
-    elif isinstance(source, Mapping):
-        for name, value in source.items():
-            if _is_numbers(value):
-                yield str(name), tensor_of(value), None
-    else:
-        for index, value in enumerate(source):
-            yield f"array.{index}", tensor_of(value), None
-
-
 def _is_numbers(value: Any) -> bool:
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind in _NUMBERS
     return isinstance(value, Tensor | int | float | complex)
-
-
-def _has_direction(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
