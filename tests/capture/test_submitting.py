@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from apart import session
 from torch import Tensor, nn
 from watching import by_client, flat, moved, only, read, round_of, small_model, started
 
@@ -283,33 +282,6 @@ def test_what_became_of_an_update_can_be_told() -> None:
     assert found["odd"].loss == 0.5
     with read() as reader:
         assert [(one.selected, one.used, one.failed) for one in reader.rounds()] == [(4, 2, 1)]
-
-
-@pytest.mark.parametrize("flushed", [True, False])
-@pytest.mark.parametrize("values", [{}, {"sketches": False}, {"level": "sealed"}])
-def test_updates_that_are_left_out_afterwards_are_rejected(flushed: bool, values: dict[str, Any]) -> None:
-    """Of single clients, cohorts and clients afar alike, whether or not they were written before."""
-    model = small_model()
-    with round_of(model, **values) as rnd:
-        for client in ("near", "good"):
-            with rnd.client(client) as c:
-                c.submit(small_model(1))
-        cohort = rnd.cohort(["batched", "fine"])
-        cohort.submit({name: torch.stack([tensor, tensor]) for name, tensor in model.state_dict().items()})
-        for client in ("far", "well"):
-            with session(rnd.ticket(client), model) as c:
-                c.submit(small_model(2))
-            rnd.merge(c.to_bytes(), client=client)
-        if flushed:
-            rnd.recorder.flush()
-        rnd.rejected(["near", "batched", "far"])
-    found = {name: (one.outcome, one.applied_version) for name, one in by_client().items()}
-    assert found == {
-        **dict.fromkeys(("near", "batched", "far"), ("rejected", None)),
-        **dict.fromkeys(("good", "fine", "well"), ("used", 1)),
-    }
-    with read() as reader:
-        assert [(one.selected, one.used, one.failed) for one in reader.rounds()] == [(6, 3, 0)]
 
 
 def test_a_client_that_never_submits_is_kept_with_its_time() -> None:

@@ -124,7 +124,8 @@ class CohortSession:
             self._buffer.add_batch(batch, self._updates(stacked_states) if updates is None else self._checked(updates))
         except ValueError as error:  # what is known beside the update is kept all the same
             failure = Failure(self.recorder.now(), "submit", "shape mismatch", str(error), self._round)
-            self.recorder.emit([failure, *batch.records(slice(0, len(batch)), None)])
+            self.recorder.emit([failure])
+            self._buffer.keep(batch)
 
     def _bad_steps(self) -> dict[str, Any]:
         """Where no losses were told, sampled gradients say between which steps a client went bad."""

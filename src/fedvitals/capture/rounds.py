@@ -224,10 +224,13 @@ class RoundSession:
 
     @harmless
     def rejected(self, clients: Sequence[Any]) -> None:
-        """Clients that finished and whose updates were then left out of the aggregate."""
-        self.recorder.emit(self._members.leave_out(str(client) for client in clients))
+        """Clients that finished and whose updates were then left out of the aggregate; also after the round."""
+        names = [str(client) for client in clients]
+        self.recorder.emit(self._members.leave_out(names, compared=self.buffer is not None))
         if self.buffer is not None:
             self.buffer.reject(self._members.left_out)
+        if self._end_ns is not None:
+            self.recorder.notes.over(self)  # told of once more, with fewer used
 
     def verdicts(self) -> Mapping[object, tuple[Finding, ...]]:
         """Clients of this round whose updates are known to be bad by now, each with what was found: to be asked before
