@@ -193,6 +193,7 @@ class Run:
         """Take in a new global model, where there are no rounds to do it; gives its version for `client(base=...)`."""
         number = next(self.recorder.versions)
         self.recorder.models.reference(model, self._round, number)
+        self.recorder.by_version = True
         return number
 
     @harmless_or(NO_SPAN)

@@ -197,6 +197,23 @@ def test_staleness_counts_what_was_applied_while_it_trained() -> None:
     assert (found["silent"].staleness, found["silent"].applied_version) == (4, 5)
 
 
+def test_a_round_that_only_holds_an_evaluation_is_no_version() -> None:
+    """It is about the latest model: an update one model behind is one behind, and goes into the next one."""
+    with started() as run:
+        base = version = run.version(small_model())
+        for number in range(3):
+            base, version = version, run.version(small_model(number + 1))
+            with run.round(number) as rnd:
+                rnd.evaluated(loss=0.5)
+        with run.client("slow", base=base) as c:
+            c.submit(small_model(9))
+    one = by_client()["slow"]
+    assert (version, one.base_version, one.staleness, one.applied_version) == (3, 2, 1, 4)
+    with read() as reader:
+        assert [(found.number, found.version) for found in reader.rounds()] == [(0, 1), (1, 2), (2, 3)]
+        assert [found.round for found in reader.evaluations()] == [0, 1, 2]
+
+
 def test_many_asynchronous_clients_at_once() -> None:
     """Sessions that overlap each keep their own base."""
     models = [small_model(seed) for seed in range(3)]

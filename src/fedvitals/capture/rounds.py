@@ -38,7 +38,8 @@ class RoundSession:
         self.recorder = recorder
         self._judge = verdicts
         self.number = round_number
-        self.version = next(recorder.versions)
+        of_the_latest = model is None and recorder.by_version
+        self.version = recorder.latest_version if of_the_latest else next(recorder.versions)
         self.buffer: CohortBuffer | None = None
         self.tickets: dict[str, dict[str, Ticket]] = {}  # by client and trace: one may be asked again
         self._model = model
