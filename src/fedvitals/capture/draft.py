@@ -55,6 +55,7 @@ class Draft:
     watched: bool = False
     probe: Any = None  # the GradientProbe that watched, until its samples are written
     statistics: dict[str, Any] = field(default_factory=dict)  # what the buffer found out about the update
+    nonfinite: Any = None  # values of an update that nobody could judge; may be on a device
     written: bool = False  # a record of it is with the store already
 
     def add_phase(self, phase: str, seconds: float) -> None:
@@ -95,6 +96,8 @@ class Draft:
         first, last, mean = _losses(self.settle_losses())
         applied = self.outcome in (Outcome.USED, Outcome.LATE)
         self.written = True
+        if self.nonfinite is not None and not self.statistics:
+            self.statistics = {"nonfinite": whole(self.nonfinite)}
         return Participation(
             client=self.client,
             attempt=self.attempt,
