@@ -300,3 +300,24 @@ def test_a_loss_that_the_training_goes_on_adding_to_is_kept_as_it_was(requires_g
         c.submit(small_model(1), loss=loss * 2, accuracy=accuracy)
         accuracy.add_(1.0)
     assert (only().loss, only().accuracy) == (1.0, 0.25)
+
+
+@pytest.mark.parametrize("width", [4, 40_000, 500_000])
+def test_updates_may_be_written_to_after_they_were_submitted(width: int) -> None:
+    """Of whatever size: what is summarised later is what was submitted."""
+    model = nn.Linear(width, 1, bias=False)
+    with round_of(model) as rnd:
+        cohort = rnd.cohort(list(range(10)))
+        updates = torch.ones(10, width)
+        cohort.submit(updates=updates)
+        updates.zero_()
+    assert [one.update_norm for one in by_client().values()] == pytest.approx([width**0.5] * 10)
+
+
+def test_updates_that_are_handed_over_are_not_copied() -> None:
+    """The engine's: who says that nobody writes to them again pays for no copy of what is large."""
+    with round_of(nn.Linear(40_000, 1, bias=False)) as rnd:
+        updates = torch.ones(10, 40_000)
+        rnd.cohort(list(range(10))).submit(updates=updates, handed_over=True)
+        (waiting,) = rnd.recorder.pending._entries
+        assert waiting.rows is updates

@@ -62,13 +62,14 @@ class CohortBuffer:
         self._added += 1
         pending.add(Entry(self, batch, row.unsqueeze(0)), shelved=row is place)
 
-    def add_batch(self, batch: Batch, updates: Row) -> None:
-        """Differences [clients, size], which nobody writes to from now on."""
+    def add_batch(self, batch: Batch, updates: Row, *, borrowed: bool = False) -> None:
+        """Differences [clients, size], which nobody writes to from now on, unless they are borrowed."""
         if not self._sees_updates:
             self.keep(batch)
             return
         self._added += len(batch)
-        self._recorder.pending.add(self._summarised_at_once(batch, updates) or Entry(self, batch, updates))
+        entry = self._summarised_at_once(batch, updates) or Entry(self, batch, updates)
+        self._recorder.pending.add(entry, borrowed=borrowed)
 
     def keep(self, batch: Batch) -> None:
         """Participations of whose updates nothing will be found out."""
