@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsInt, TypeVar
 
@@ -46,7 +45,7 @@ class ClientSession:
         self._buffer = buffer
         self._own = own  # the model it received, when there is no round that has it
         self._asynchronous = asynchronous  # versions go on while it trains
-        self._token: Token[context.Whereabouts] | None = None
+        self._where: context.Whereabouts | None = None
         self._submitted = False
         self._watch = Stopwatch(draft, recorder.clock)
         self._held: Held | None = None  # its memory, from its beginning to its end
@@ -147,7 +146,7 @@ class ClientSession:
             self._held = owner.memory.begin(OUTSIDE)
         draft.start_ns = owner.now()
         where = context.Whereabouts(owner.run.id, draft.round, draft.client, id(owner))
-        self._token = context.enter(where)
+        self._where = context.enter(where)
         return self
 
     def __exit__(
@@ -155,8 +154,8 @@ class ClientSession:
     ) -> None:
         self._stop_watching()
         self._end(error)
-        token, self._token = self._token, None
-        context.leave(token)
+        where, self._where = self._where, None
+        context.leave(where)
 
     @harmless
     def _end(self, error: BaseException | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsInt
 
@@ -43,7 +42,7 @@ class RoundSession:
         self.buffer: CohortBuffer | None = None
         self.tickets: dict[str, dict[str, Ticket]] = {}  # by client and trace: one may be asked again
         self._model = model
-        self._token: Token[context.Whereabouts] | None = None
+        self._where: context.Whereabouts | None = None
         self._start_ns = recorder.now()
         self._members = Members()
         self._end_ns: int | None = None
@@ -280,7 +279,7 @@ class RoundSession:
 
     def __enter__(self) -> Self:
         self._start_ns = self.recorder.now()
-        self._token = context.enter(context.Whereabouts(self.recorder.run.id, self.number, owner=id(self.recorder)))
+        self._where = context.enter(context.Whereabouts(self.recorder.run.id, self.number, owner=id(self.recorder)))
         self._take_model()
         self._begin()
         self.recorder.recorded_since(self._start_ns)
@@ -293,8 +292,8 @@ class RoundSession:
         self._keep(error)
         self._finish(error)
         self.recorder.recorded_since(began)
-        token, self._token = self._token, None
-        context.leave(token)
+        where, self._where = self._where, None
+        context.leave(where)
 
     @harmless
     def _take_model(self) -> None:
