@@ -227,7 +227,7 @@ class ClientSession:
                 whose: dict[str, Any] = {"round": draft.round, "client": draft.client, "attempt": draft.attempt}
                 self.recorder.tensors.keep(draft.probe.tensor_bytes, **whose)
         if draft.steps is None or not draft.watched:
-            draft.steps = draft.own_steps or draft.batches or None
+            draft.steps = draft.own_steps or self._watch.steps or None
 
     def _take_unjudged(self, state: Any) -> None:
         """A run whose updates nobody can judge looks like a healthy one: that is said. What is not finite is counted

@@ -49,7 +49,7 @@ class Draft:
     metrics: dict[str, Any] = field(default_factory=dict)
     memory: str = ""  # what it used, as entries of JSON
     explicit_epochs: bool = False
-    batches: int = 0  # that `batches` handed out
+    batches: int = 0  # that `batches` handed out in loops that are over
     own_steps: int = 0
     losses: list[Any] = field(default_factory=list)  # of steps the training told of; may be on a device
     watched: bool = False
