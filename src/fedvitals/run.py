@@ -150,7 +150,7 @@ class Run:
         self._checkups: Checkups | None = None
         self._round = -1
         self._closed = False
-        self._token = context.enter(context.Whereabouts(record.id, owner=id(self.recorder)))
+        self._where = context.enter(context.Whereabouts(record.id, owner=id(self.recorder)))
         # A run that nobody closes is closed when the interpreter ends, whether or not somebody still holds it.
         self.recorder.recorded_since(0)
         self._at_exit = partial(close_at_exit, self.recorder, uncaught())
@@ -195,6 +195,7 @@ class Run:
         """Take in a new global model, where there are no rounds to do it; gives its version for `client(base=...)`."""
         number = next(self.recorder.versions)
         self.recorder.models.reference(model, self._round, number)
+        self.recorder.by_version = True
         return number
 
     @harmless_or(NO_SPAN)
@@ -302,7 +303,7 @@ class Run:
             return
         self._closed = True
         atexit.unregister(self._at_exit)
-        context.leave(self._token)
+        context.leave(self._where)
         self._end_checkups()
         close(self.recorder, error)
 

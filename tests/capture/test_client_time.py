@@ -109,6 +109,40 @@ def test_a_loop_inside_another_counts_once(clock: FakeClock) -> None:
     assert sum(one.phases_s.values()) == one.duration_s
 
 
+def test_loops_side_by_side_are_one(clock: FakeClock) -> None:
+    """Two loaders zipped, also where the first is left or ends one early: both are waited for, steps are taken once."""
+    for many, fewer, left in ((3, 3, False), (3, 2, False), (2, 3, False), (3, 3, True)):
+        with round_of(now_ns=clock.now_ns, name=f"zip-{many}-{fewer}-{left}") as rnd, rnd.client(1) as c:
+            both = zip(c.batches(slowly(clock, many, 0.5)), c.batches(slowly(clock, fewer, 0.25)), strict=False)
+            for step, _ in enumerate(both):
+                clock.advance(1.0)
+                with c.phase("evaluate"):
+                    clock.advance(2.0)
+                if left and step == 1:
+                    break
+            del both
+        one = only(f"zip-{many}-{fewer}-{left}")
+        taken = 2 if left else min(many, fewer)
+        waited = taken * 0.75 + 0.5 * (many > fewer)
+        assert one.phases_s == {"load": waited, "train": taken * 1.0, "evaluate": taken * 2.0}
+        assert sum(one.phases_s.values()) == one.duration_s
+        assert (one.steps, one.epochs) == (many if many > fewer else taken, 1)
+
+
+def test_a_loader_that_goes_on_through_several_passes_of_another_is_beside_them(clock: FakeClock) -> None:
+    """As one of rows without labels does: its waiting counts, in every pass, and its batches are no steps."""
+    with round_of(now_ns=clock.now_ns) as rnd, rnd.client(1) as c:
+        unlabelled = c.batches(slowly(clock, 100, 0.25))
+        for _ in range(2):
+            for _ in c.batches(slowly(clock, 3, 0.5)):
+                next(unlabelled)
+                clock.advance(1.0)
+    one = only()
+    assert one.phases_s == {"load": 6 * 0.75, "train": 6.0}
+    assert sum(one.phases_s.values()) == one.duration_s
+    assert (one.steps, one.epochs) == (6, 2)
+
+
 def test_a_phase_inside_the_loader_is_not_loading(clock: FakeClock) -> None:
     """A loader that names what it does has that told apart from waiting for it, and from training."""
     with round_of(now_ns=clock.now_ns) as rnd, rnd.client(1) as c:

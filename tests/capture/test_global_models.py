@@ -197,6 +197,23 @@ def test_staleness_counts_what_was_applied_while_it_trained() -> None:
     assert (found["silent"].staleness, found["silent"].applied_version) == (4, 5)
 
 
+def test_a_round_that_only_holds_an_evaluation_is_no_version() -> None:
+    """It is about the latest model: an update one model behind is one behind, and goes into the next one."""
+    with started() as run:
+        base = version = run.version(small_model())
+        for number in range(3):
+            base, version = version, run.version(small_model(number + 1))
+            with run.round(number) as rnd:
+                rnd.evaluated(loss=0.5)
+        with run.client("slow", base=base) as c:
+            c.submit(small_model(9))
+    one = by_client()["slow"]
+    assert (version, one.base_version, one.staleness, one.applied_version) == (3, 2, 1, 4)
+    with read() as reader:
+        assert [(found.number, found.version) for found in reader.rounds()] == [(0, 1), (1, 2), (2, 3)]
+        assert [found.round for found in reader.evaluations()] == [0, 1, 2]
+
+
 def test_many_asynchronous_clients_at_once() -> None:
     """Sessions that overlap each keep their own base."""
     models = [small_model(seed) for seed in range(3)]
@@ -229,6 +246,44 @@ def test_a_version_that_is_gone_costs_the_statistics_only(monkeypatch: pytest.Mo
     assert (found["late"].staleness, found["late"].update_norm) == (3, None)
     assert (found["watched"].staleness, found["watched"].base_version) == (3, 0)
     assert (found["watched"].update_norm or 0) > 0
+
+
+@pytest.mark.parametrize("level", ["summary", "sealed"])
+def test_of_a_late_update_that_cannot_be_judged_bad_values_are_counted(
+    level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And one warning a run says that it is not judged; a sealed run keeps nothing of it."""
+    monkeypatch.setattr("fedvitals.capture.models.MOST_RECENT", 1)
+    model = small_model(9)
+    model.get_parameter("2.bias").data[:2] = torch.tensor([torch.nan, torch.inf])
+    with started(level=level) as run:
+        for seed in range(2):
+            run.version(small_model(seed))
+        for client, state in (("bad", model), ("good", small_model(8)), ("odd", model.state_dict())):
+            with run.client(client, base=0) as c:
+                c.submit(state, loss=0.5)
+        with run.client("fresh") as c:
+            c.submit(small_model(3))
+    found = by_client()
+    counted = {"bad": 2, "good": 0, "odd": 2} if level == "summary" else dict.fromkeys(("bad", "good", "odd"))
+    assert {name: found[name].nonfinite for name in counted} == counted
+    unjudged = [found[name] for name in counted]
+    assert {(one.update_norm, one.cosine, one.staleness) for one in unjudged} == {(None, None, 1)}
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "version 0 of the model" in told
+
+
+def test_bad_values_are_counted_in_rounds_without_a_model_where_others_have_one() -> None:
+    """A round that is given none cannot judge its updates; the damage is seen all the same."""
+    model = small_model(9)
+    model.get_parameter("2.bias").data[0] = torch.nan
+    with started() as run:
+        with run.round(0, model=small_model()):
+            pass
+        with run.round(1) as rnd, rnd.client("bad") as c:
+            c.submit(model)
+            rnd.rejected(["bad"])
+    assert (by_client()["bad"].nonfinite, by_client()["bad"].outcome) == (1, "rejected")
 
 
 def test_without_any_version_a_client_is_recorded_all_the_same() -> None:

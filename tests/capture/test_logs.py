@@ -11,6 +11,7 @@ import pytest
 from watching import in_python, read, round_of, started
 
 from fedvitals.capture import logs
+from fedvitals.capture.context import NOWHERE, current
 from fedvitals.vocabulary import LogEntry
 
 
@@ -235,6 +236,42 @@ def test_threads_are_labelled_by_their_own_sessions(logger: logging.Logger) -> N
         ("of 1", 5, "1"),
         ("of nobody", 5, None),
     }
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1)])
+def test_sessions_that_overlap_label_logs_in_whatever_order_they_end(
+    order: tuple[int, ...], logger: logging.Logger
+) -> None:
+    """Each record is of a client that is at work; after the last of them nobody is."""
+    with started(log_level="INFO") as run:
+        sessions = [run.client(number) for number in range(3)]
+        for session in sessions:
+            session.__enter__()
+        for number in order:
+            logger.info("at work")
+            sessions[number].__exit__(None, None, None)
+        logger.info("the server")
+    at_work = [max(order[done:]) for done in range(3)]
+    assert [entry.client for entry in kept()] == [*map(str, at_work), None]
+    assert current() == NOWHERE
+
+
+def test_a_session_that_ends_in_another_thread_leaves_no_label_behind(logger: logging.Logger) -> None:
+    """Neither where it began nor where it was closed, which is busy with what it was busy with."""
+    with started(log_level="INFO") as run, run.round(4):
+        session = run.client("begun here")
+        session.__enter__()
+
+        def close() -> None:
+            with run.client("of the thread"):
+                session.__exit__(None, None, None)
+                logger.info("in the thread")
+
+        thread = threading.Thread(target=close)
+        thread.start()
+        thread.join()
+        logger.info("in the round")
+    assert [(entry.round, entry.client) for entry in kept()] == [(4, "of the thread"), (4, None)]
 
 
 def test_nothing_of_the_tap_is_left() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from apart import session
 from torch import Tensor, nn
 from watching import by_client, flat, moved, only, read, round_of, small_model, started
 
@@ -285,33 +284,6 @@ def test_what_became_of_an_update_can_be_told() -> None:
         assert [(one.selected, one.used, one.failed) for one in reader.rounds()] == [(4, 2, 1)]
 
 
-@pytest.mark.parametrize("flushed", [True, False])
-@pytest.mark.parametrize("values", [{}, {"sketches": False}, {"level": "sealed"}])
-def test_updates_that_are_left_out_afterwards_are_rejected(flushed: bool, values: dict[str, Any]) -> None:
-    """Of single clients, cohorts and clients afar alike, whether or not they were written before."""
-    model = small_model()
-    with round_of(model, **values) as rnd:
-        for client in ("near", "good"):
-            with rnd.client(client) as c:
-                c.submit(small_model(1))
-        cohort = rnd.cohort(["batched", "fine"])
-        cohort.submit({name: torch.stack([tensor, tensor]) for name, tensor in model.state_dict().items()})
-        for client in ("far", "well"):
-            with session(rnd.ticket(client), model) as c:
-                c.submit(small_model(2))
-            rnd.merge(c.to_bytes(), client=client)
-        if flushed:
-            rnd.recorder.flush()
-        rnd.rejected(["near", "batched", "far"])
-    found = {name: (one.outcome, one.applied_version) for name, one in by_client().items()}
-    assert found == {
-        **dict.fromkeys(("near", "batched", "far"), ("rejected", None)),
-        **dict.fromkeys(("good", "fine", "well"), ("used", 1)),
-    }
-    with read() as reader:
-        assert [(one.selected, one.used, one.failed) for one in reader.rounds()] == [(6, 3, 0)]
-
-
 def test_a_client_that_never_submits_is_kept_with_its_time() -> None:
     """Not everybody hands a model over."""
     with round_of(small_model()) as rnd, rnd.client(1):
@@ -328,3 +300,24 @@ def test_a_loss_that_the_training_goes_on_adding_to_is_kept_as_it_was(requires_g
         c.submit(small_model(1), loss=loss * 2, accuracy=accuracy)
         accuracy.add_(1.0)
     assert (only().loss, only().accuracy) == (1.0, 0.25)
+
+
+@pytest.mark.parametrize("width", [4, 40_000, 500_000])
+def test_updates_may_be_written_to_after_they_were_submitted(width: int) -> None:
+    """Of whatever size: what is summarised later is what was submitted."""
+    model = nn.Linear(width, 1, bias=False)
+    with round_of(model) as rnd:
+        cohort = rnd.cohort(list(range(10)))
+        updates = torch.ones(10, width)
+        cohort.submit(updates=updates)
+        updates.zero_()
+    assert [one.update_norm for one in by_client().values()] == pytest.approx([width**0.5] * 10)
+
+
+def test_updates_that_are_handed_over_are_not_copied() -> None:
+    """The engine's: who says that nobody writes to them again pays for no copy of what is large."""
+    with round_of(nn.Linear(40_000, 1, bias=False)) as rnd:
+        updates = torch.ones(10, 40_000)
+        rnd.cohort(list(range(10))).submit(updates=updates, handed_over=True)
+        (waiting,) = rnd.recorder.pending._entries
+        assert waiting.rows is updates

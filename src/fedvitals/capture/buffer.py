@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Collection, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedvitals.capture.recorder import Recorder
 
 BLOCK_ROWS = 128
-MOST_REMEMBERED = 4_096  # participations of a round whose cosine can still be put right at its end
+MOST_REMEMBERED = 4_096  # participations of a round whose cosine, or outcome, can still be put right at its end
 ROW_BYTES = 700  # a Participation in the queue, roughly
 MANY_ROWS, MUCH_BYTES = 32, 256 << 10  # of a round whose updates are not kept waiting
 
@@ -43,7 +43,9 @@ class CohortBuffer:
         self._added = 0  # participations handed to `pending`
         self._parts: list[tuple[list[Told], np.ndarray | None]] = []
         self._summarised = 0
+        self._unseen = 0
         self._finished = False
+        self._forgotten = False  # what was written: there was too much of it
         self._rejected: set[str] = set()
         self._sees_updates = recorder.settings.level != Level.SEALED
         self.expected = sys.maxsize  # clients of the round, where that is known
@@ -60,15 +62,22 @@ class CohortBuffer:
         self._added += 1
         pending.add(Entry(self, batch, row.unsqueeze(0)), shelved=row is place)
 
-    def add_batch(self, batch: Batch, updates: Row) -> None:
-        """Differences [clients, size], which nobody writes to from now on."""
+    def add_batch(self, batch: Batch, updates: Row, *, borrowed: bool = False) -> None:
+        """Differences [clients, size], which nobody writes to from now on, unless they are borrowed."""
         if not self._sees_updates:
+            self.keep(batch)
+            return
+        self._added += len(batch)
+        entry = self._summarised_at_once(batch, updates) or Entry(self, batch, updates)
+        self._recorder.pending.add(entry, borrowed=borrowed)
+
+    def keep(self, batch: Batch) -> None:
+        """Participations of whose updates nothing will be found out."""
+        with self._lock:
             records = batch.records(slice(0, len(batch)), None)
             self._recorder.emit(records, ROW_BYTES * len(batch))
             self._parts.append((records, None))
-            return
-        self._added += len(batch)
-        self._recorder.pending.add(self._summarised_at_once(batch, updates) or Entry(self, batch, updates))
+            self._unseen += len(batch)
 
     def _summarised_at_once(self, batch: Batch, updates: Row) -> Entry | None:
         """A whole round of many small updates, which lie in the cache now: kept until later, they would push out of it
@@ -90,6 +99,9 @@ class CohortBuffer:
         """These were left out of the aggregate: so it is written, again where it was written before."""
         with self._lock:
             self._rejected.update(clients)
+            if self._forgotten:
+                found = f"a round of more than {MOST_REMEMBERED:,} participations has to be told before it is over"
+                self._recorder.trouble("RoundSession.rejected", ValueError(found))
             for participations, _ in self._parts:
                 before = singly(participations)
                 participations[:] = self._judged(before)
@@ -118,7 +130,7 @@ class CohortBuffer:
             for participations, _ in self._parts:
                 for place, known in enumerate(participations):
                     if isinstance(known, Participation) and known[:2] == record[:2]:
-                        participations[place] = record
+                        record = participations[place] = record._replace(cosine=known.cosine)  # put right by now
             self._recorder.emit([record])
 
     def summarised(self, entries: list[Entry], summary: Summary, part: slice) -> None:
@@ -148,8 +160,8 @@ class CohortBuffer:
 
     def unseen(self, batch: Batch) -> None:
         """Nothing could be found out about these updates: their participations are written without."""
+        self.keep(batch)
         with self._lock:
-            self._recorder.emit(batch.records(slice(0, len(batch)), None), ROW_BYTES * len(batch))
             self._summarised += len(batch)
             self._settle()
 
@@ -159,15 +171,25 @@ class CohortBuffer:
             self._correct()
 
     def _settle(self) -> None:
+        """Nothing more will come of it. What was written is remembered for as long as somebody holds the round, who may
+        still say what was left out of it; sketches are not, nor is more than fits."""
         if self._finished and self._summarised >= self._added:
             self._correct()
-            self._parts = []
+            self._forgotten = self._summarised + self._unseen > MOST_REMEMBERED
+            self._parts = [] if self._forgotten else [(some, None) for some, _ in self._parts]
 
     def _correct(self) -> None:
         known = [(some, sketches) for some, sketches in self._parts if sketches is not None]
-        if len(self._parts) > 1 and known and self._summarised <= MOST_REMEMBERED:
-            records = [record for some, _ in known for record in singly(some)]
-            self._recorder.emit(_corrected(records, np.concatenate([sketches for _, sketches in known])))
+        if len(known) < 2 or self._summarised > MOST_REMEMBERED:
+            return
+        for some, _ in known:
+            some[:] = singly(some)
+        records: list[Any] = [record for some, _ in known for record in some]
+        right = _corrected(records, np.concatenate([sketches for _, sketches in known]))
+        self._recorder.emit(right)
+        following = iter(right)
+        for some, _ in known:
+            some[:] = islice(following, len(some))
 
     def _emit_block(self, batch: Batch, own: slice, summary: Summary, part: slice) -> Sequence[Told]:
         number = self._recorder.next_block()
@@ -219,7 +241,7 @@ def _size(block: UpdateBlock) -> int:
 
 
 def _findings(summary: Summary, part: slice, block: int) -> Findings:
-    norms = summary.norms[part]
+    norms = summary.norms[part].copy()  # which outlive the rest of the summary
     bad = np.zeros(len(norms), np.int64) if summary.nonfinite is None else summary.nonfinite[part].sum(1, np.int64)
     cosines: Any = [None] * len(norms) if summary.cosines is None else summary.cosines[part].astype(np.float64)
     if summary.cosines is not None and np.isnan(cosines).any():

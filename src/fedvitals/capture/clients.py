@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsInt, TypeVar
 
@@ -18,7 +17,7 @@ from fedvitals.capture.phase_memory import Held
 from fedvitals.capture.resources import peak_rss_bytes
 from fedvitals.capture.shapes import shapes_of
 from fedvitals.capture.stopwatch import OUTSIDE, ClientPhase, Stopwatch
-from fedvitals.vocabulary import Failure, Outcome
+from fedvitals.vocabulary import Failure, Level, Outcome
 
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
@@ -46,7 +45,7 @@ class ClientSession:
         self._buffer = buffer
         self._own = own  # the model it received, when there is no round that has it
         self._asynchronous = asynchronous  # versions go on while it trains
-        self._token: Token[context.Whereabouts] | None = None
+        self._where: context.Whereabouts | None = None
         self._submitted = False
         self._watch = Stopwatch(draft, recorder.clock)
         self._held: Held | None = None  # its memory, from its beginning to its end
@@ -132,7 +131,7 @@ class ClientSession:
         self._settle_version()
         buffer = self._buffer_for_update()
         if buffer is None:
-            self._say_unjudged(state)
+            self._take_unjudged(state)
             return
         draft.raw_bytes_up = buffer.reference.raw_bytes
         draft.end_ns = self.recorder.now()
@@ -150,7 +149,7 @@ class ClientSession:
             self._held = owner.memory.begin(OUTSIDE)
         draft.start_ns = owner.now()
         where = context.Whereabouts(owner.run.id, draft.round, draft.client, id(owner))
-        self._token = context.enter(where)
+        self._where = context.enter(where)
         return self
 
     def __exit__(
@@ -158,8 +157,8 @@ class ClientSession:
     ) -> None:
         self._stop_watching()
         self._end(error)
-        token, self._token = self._token, None
-        context.leave(token)
+        where, self._where = self._where, None
+        context.leave(where)
 
     @harmless
     def _end(self, error: BaseException | None) -> None:
@@ -231,15 +230,24 @@ class ClientSession:
                 whose: dict[str, Any] = {"round": draft.round, "client": draft.client, "attempt": draft.attempt}
                 self.recorder.tensors.keep(draft.probe.tensor_bytes, **whose)
         if draft.steps is None or not draft.watched:
-            draft.steps = draft.own_steps or draft.batches or None
+            draft.steps = draft.own_steps or self._watch.steps or None
 
-    def _say_unjudged(self, state: Any) -> None:
-        """A run whose updates nobody can judge looks like a healthy one: where no model ever came, that is said."""
+    def _take_unjudged(self, state: Any) -> None:
+        """A run whose updates nobody can judge looks like a healthy one: that is said. What is not finite is counted
+        all the same, where there are models: then it takes no longer than to judge the update would."""
         owner = self.recorder
-        if state is None or owner.latest_version >= 0 or "RoundSession._take_model" in owner.troubles:
+        if state is None or "RoundSession._take_model" in owner.troubles:
             return
-        how = "run.version(model)" if self._asynchronous else "run.round(number, model=global_model)"
-        owner.trouble("submit", ValueError(f"there is no model to judge updates by; {how} gives one"))
+        if owner.latest_version < 0:
+            how = "run.version(model)" if self._asynchronous else "run.round(number, model=global_model)"
+            owner.trouble("submit", ValueError(f"there is no model to judge updates by; {how} gives one"))
+            return
+        if self._asynchronous:
+            gone = f"version {self.draft.base_version} of the model, which client {self.draft.client} began with, is"
+            found = f"{gone} not among the last ones that are kept: of such updates only values that are not finite are"
+            owner.trouble("a late update", ValueError(f"{found} told; c.watch(model) before training keeps the model"))
+        if owner.settings.level != Level.SEALED:
+            self.draft.nonfinite = owner.models.nonfinite(state)
 
     def _settle_version(self) -> None:
         """How stale the update is, now that it arrives: others may have been applied while it was made."""

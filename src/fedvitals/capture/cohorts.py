@@ -86,9 +86,11 @@ class CohortSession:
         step_losses: np.ndarray | None = None,
         steps: np.ndarray | None = None,
         phases_s: Mapping[str, Any] | None = None,
+        handed_over: bool = False,
         **columns: Any,
     ) -> None:
-        """Hand over the trained models stacked, or their `updates` (differences) where these are at hand.
+        """Hand over the trained models stacked, or their `updates` (differences) where these are at hand. Updates that
+        are `handed_over` are not copied: whoever says so never writes to them again.
 
         `columns` are further fields of Participation, one value for all or a list.
         """
@@ -121,10 +123,12 @@ class CohortSession:
             sampled=self._sampled,
         )
         try:
-            self._buffer.add_batch(batch, self._updates(stacked_states) if updates is None else self._checked(updates))
+            rows = self._updates(stacked_states) if updates is None else self._checked(updates)
+            self._buffer.add_batch(batch, rows, borrowed=updates is not None and not handed_over)
         except ValueError as error:  # what is known beside the update is kept all the same
             failure = Failure(self.recorder.now(), "submit", "shape mismatch", str(error), self._round)
-            self.recorder.emit([failure, *batch.records(slice(0, len(batch)), None)])
+            self.recorder.emit([failure])
+            self._buffer.keep(batch)
 
     def _bad_steps(self) -> dict[str, Any]:
         """Where no losses were told, sampled gradients say between which steps a client went bad."""

@@ -51,12 +51,13 @@ class Draft:
     metrics: dict[str, Any] = field(default_factory=dict)
     memory: str = ""  # what it used, as entries of JSON
     explicit_epochs: bool = False
-    batches: int = 0  # that `batches` handed out
+    batches: int = 0  # that `batches` handed out in loops that are over
     own_steps: int = 0
     losses: list[Any] = field(default_factory=list)  # of steps the training told of; may be on a device
     watched: bool = False
     probe: Any = None  # the GradientProbe that watched, until its samples are written
     statistics: dict[str, Any] = field(default_factory=dict)  # what the buffer found out about the update
+    nonfinite: Any = None  # values of an update that nobody could judge; may be on a device
     written: bool = False  # a record of it is with the store already
 
     def add_phase(self, phase: str, seconds: float) -> None:
@@ -97,6 +98,8 @@ class Draft:
         first, last, mean = _losses(self.settle_losses())
         applied = self.outcome in (Outcome.USED, Outcome.LATE)
         self.written = True
+        if self.nonfinite is not None and not self.statistics:
+            self.statistics = {"nonfinite": whole(self.nonfinite)}
         return Participation(
             client=self.client,
             attempt=self.attempt,

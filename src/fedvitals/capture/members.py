@@ -29,20 +29,22 @@ class Members:
     asked: int = 0  # how many, where not each of them gets a session
     left_out: set[str] = field(default_factory=set)  # of the aggregate
 
-    def leave_out(self, clients: Iterable[str]) -> list[Participation]:
-        """Gives the records from afar that are others now."""
+    def leave_out(self, clients: Iterable[str], *, compared: bool) -> list[Participation]:
+        """Gives the records that are others now: those from afar, and those written before. Where updates are
+        `compared`, those with statistics are not among them: whoever compares them knows their cosines better."""
         self.left_out.update(clients)
-        for draft in self.drafts:
-            if draft.client in self.left_out and draft.outcome == Outcome.USED:
-                draft.outcome = Outcome.REJECTED
+        drafts = [one for one in self.drafts if self._was_used(one)]
+        for draft in drafts:
+            draft.outcome = Outcome.REJECTED
+        again = [one.record() for one in drafts if one.written and not (compared and one.statistics)]
         judged = [place for place, one in enumerate(self.far) if self._was_used(one)]
         for place in judged:
             self.far[place] = self.far[place]._replace(
                 outcome=Outcome.REJECTED.value, applied_version=None, staleness=None
             )
-        return [self.far[place] for place in judged]
+        return again + [self.far[place] for place in judged]
 
-    def _was_used(self, one: Participation) -> bool:
+    def _was_used(self, one: Draft | Participation) -> bool:
         return one.client in self.left_out and one.outcome == Outcome.USED
 
     def counts(self, ticketed: Iterable[str]) -> Counts:

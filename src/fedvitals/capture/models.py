@@ -25,6 +25,7 @@ from fedvitals.capture.tensors import (
     Source,
     distances,
     kernel,
+    nonfinite,
     summarise,
     taken,
     unchanged,
@@ -130,6 +131,10 @@ class Models:
     def at_version(self, version: int | None) -> Reference | None:
         """A recent version of the global model; the latest for None; None when it is gone or there was none."""
         return self._recent.get(self.latest_version if version is None else version)
+
+    def nonfinite(self, source: Source) -> Row:
+        """How many values of a model, whatever its layers, are not finite. Nothing waits for its device."""
+        return nonfinite([source.row] if isinstance(source, FlatRow) else source)
 
     def _remember(self, reference: Reference) -> None:
         self.latest_version = reference.version

@@ -46,19 +46,23 @@ class Pending:
         self._loose_bytes = 0  # of it, what found no room on the shelf
         self._oldest_s = 0.0
 
-    def add(self, entry: Entry, *, shelved: bool = False) -> None:
-        """`shelved` says that the rows lie in a place that `row` gave."""
+    def add(self, entry: Entry, *, shelved: bool = False, borrowed: bool = False) -> None:
+        """`shelved` says that the rows lie in a place that `row` gave; `borrowed`, that somebody may write to them."""
         size = 0 if entry.rows is None else entry.rows.nbytes
         with self._lock:
             if not self._entries:
                 self._oldest_s = time.monotonic()
             if not shelved and entry.rows is not None:
                 rows = self._shelf.row(entry.rows)
-                self._loose_bytes += size if rows is entry.rows else 0
+                if rows is entry.rows:
+                    self._loose_bytes += size
+                    if borrowed and self._bytes + size < MOST_BYTES:
+                        rows = rows.detach().clone()
                 entry = entry._replace(rows=rows)
             self._entries.append(entry)
             self._bytes += size
-        if self._bytes >= MOST_BYTES:
+            full = self._bytes >= MOST_BYTES
+        if full:  # and what is borrowed was read when this is over
             self.flush()
 
     def close(self) -> None:

@@ -79,6 +79,7 @@ class Recorder:
         self.governor = Governor(settings.budget, settings.steps, writer_cpu_s=lambda: sink.cpu_s)
         self.troubles: Counter[str] = Counter()
         self.versions = itertools.count()
+        self.by_version = False  # models come by `run.version`: a round without one is about the latest of them
         self._sink = sink
         self._owns_up = owns_up  # tells of the time that recording took; a client's is too short for its message
         self.clock = now_ns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsInt
 
@@ -38,11 +37,12 @@ class RoundSession:
         self.recorder = recorder
         self._judge = verdicts
         self.number = round_number
-        self.version = next(recorder.versions)
+        of_the_latest = model is None and recorder.by_version
+        self.version = recorder.latest_version if of_the_latest else next(recorder.versions)
         self.buffer: CohortBuffer | None = None
         self.tickets: dict[str, dict[str, Ticket]] = {}  # by client and trace: one may be asked again
         self._model = model
-        self._token: Token[context.Whereabouts] | None = None
+        self._where: context.Whereabouts | None = None
         self._start_ns = recorder.now()
         self._members = Members()
         self._end_ns: int | None = None
@@ -224,10 +224,13 @@ class RoundSession:
 
     @harmless
     def rejected(self, clients: Sequence[Any]) -> None:
-        """Clients that finished and whose updates were then left out of the aggregate."""
-        self.recorder.emit(self._members.leave_out(str(client) for client in clients))
+        """Clients that finished and whose updates were then left out of the aggregate; also after the round."""
+        names = [str(client) for client in clients]
+        self.recorder.emit(self._members.leave_out(names, compared=self.buffer is not None))
         if self.buffer is not None:
             self.buffer.reject(self._members.left_out)
+        if self._end_ns is not None:
+            self.recorder.notes.over(self)  # told of once more, with fewer used
 
     def verdicts(self) -> Mapping[object, tuple[Finding, ...]]:
         """Clients of this round whose updates are known to be bad by now, each with what was found: to be asked before
@@ -276,7 +279,7 @@ class RoundSession:
 
     def __enter__(self) -> Self:
         self._start_ns = self.recorder.now()
-        self._token = context.enter(context.Whereabouts(self.recorder.run.id, self.number, owner=id(self.recorder)))
+        self._where = context.enter(context.Whereabouts(self.recorder.run.id, self.number, owner=id(self.recorder)))
         self._take_model()
         self._begin()
         self.recorder.recorded_since(self._start_ns)
@@ -289,8 +292,8 @@ class RoundSession:
         self._keep(error)
         self._finish(error)
         self.recorder.recorded_since(began)
-        token, self._token = self._token, None
-        context.leave(token)
+        where, self._where = self._where, None
+        context.leave(where)
 
     @harmless
     def _take_model(self) -> None:

@@ -22,20 +22,21 @@ OUTSIDE = "client"  # the stage of a client that is in no phase
 class Loop:
     """One pass over a loader that is going on. What it took altogether, less the waiting for batches, is training."""
 
-    __slots__ = ("batches", "began_ns", "explained_s", "load_explained_s", "load_ns")
+    __slots__ = ("batches", "began_ns", "covered", "explained_s", "load_explained_s", "load_ns")
 
     def __init__(self, began_ns: int, draft: Draft) -> None:
         self.began_ns = began_ns
         self.load_ns = 0
         self.load_explained_s = 0.0  # by phases inside the loader
         self.explained_s = draft.explained_s  # what was explained when it began
-        self.batches = draft.batches  # and handed out
+        self.batches = 0  # handed out
+        self.covered = False  # another one began in its body and goes on
 
 
 class Stopwatch:
     """Of one participation. `clock` is the run's, wherever that begins: only differences count here."""
 
-    __slots__ = ("_clock", "_failed", "_left", "_loops", "draft", "stage")
+    __slots__ = ("_beside", "_clock", "_failed", "_left", "_loops", "draft", "stage")
 
     def __init__(self, draft: Draft, clock: Callable[[], int]) -> None:
         self.draft = draft
@@ -44,6 +45,7 @@ class Stopwatch:
         self._failed: tuple[tuple[Any, ...], str] | None = None
         self._left = False  # a loop was left in its body, and nothing was told since
         self._loops: list[Loop] = []  # that are going on, the innermost last
+        self._beside: list[Loop] = []  # that go on beside one of these: their batches are part of its steps
 
     def go_on(self) -> None:
         """The training tells of something: what failed before was overcome, and a loop that was left is over."""
@@ -72,6 +74,8 @@ class Stopwatch:
         self.stage = "train"
         began, explained, loading = clock(), draft.explained_s, True
         loop = Loop(began, draft)
+        if self._loops:
+            self._loops[-1].covered = True
         self._loops.append(loop)
         try:
             for batch in iterator:
@@ -79,14 +83,16 @@ class Stopwatch:
                 if draft.explained_s != explained:
                     loop.load_explained_s += draft.explained_s - explained
                 at_hand["batch"] = batch
-                draft.batches += 1
+                loop.batches += 1
                 loading = False
                 yield batch
+                if loop.covered:
+                    self._set_beside(loop)
                 loading, explained = True, draft.explained_s
                 began = clock()
         except GeneratorExit:  # the loop was left by `break` or by an exception, which cannot be told from here
+            self._left = self._left or loop in self._loops
             self._end(loop, clock())
-            self._left = True
             raise
         except BaseException as error:
             if loading:
@@ -102,21 +108,55 @@ class Stopwatch:
                 loop.load_explained_s += draft.explained_s - explained
                 self._end(loop, now)
 
+    @property
+    def steps(self) -> int:
+        """Batches so far, of loops that are over and of those that go on."""
+        return self.draft.batches + sum(loop.batches for loop in self._loops)
+
     def end_step(self) -> None:
         """The session is over: an exception may leave a loop suspended in its body."""
-        if self._loops:
+        if self._loops or self._beside:
             now = self._clock()
             for loop in reversed(self._loops):
                 self._end(loop, now)
+            self._settle_beside()
 
-    def _end(self, loop: Loop, now_ns: int) -> None:
+    def _set_beside(self, loop: Loop) -> None:
+        """It goes on before those that began in its body are over: they go side by side, as in `zip`. Of the others
+        only waiting for their batches is told, and their passes and batches are no epochs and steps of their own."""
+        loop.covered = False
         if loop not in self._loops:
             return  # it was over when the session was
+        after = self._loops.index(loop) + 1
+        others, self._loops[after:] = self._loops[after:], []
+        self._beside += others
+        if not self.draft.explicit_epochs:
+            self.draft.epochs = max((self.draft.epochs or 0) - len(others), 1)
+
+    def _settle_beside(self) -> None:
+        for loop in self._beside:
+            self.draft.add_phase("load", loop.load_ns / 1e9 - loop.load_explained_s)
+            loop.load_ns, loop.load_explained_s = 0, 0.0
+
+    def _end(self, loop: Loop, now_ns: int) -> None:
+        if self._beside:
+            self._settle_beside()
+            if loop in self._beside:
+                self._beside.remove(loop)
+                return
+        if loop not in self._loops:
+            return  # it was over when the session was
+        if loop.covered:  # it is left along with those beside it
+            self._set_beside(loop)
+            self._settle_beside()
         self._loops.remove(loop)
+        if self._loops:
+            self._loops[-1].covered = False
         draft = self.draft
+        draft.batches += loop.batches
         inside_s = draft.explained_s - loop.explained_s - loop.load_explained_s  # by phases inside its body
         draft.add_phase("load", loop.load_ns / 1e9 - loop.load_explained_s)
-        if draft.batches > loop.batches:
+        if loop.batches:
             draft.add_phase("train", (now_ns - loop.began_ns - loop.load_ns) / 1e9 - inside_s)
 
 

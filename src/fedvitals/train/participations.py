@@ -34,6 +34,7 @@ def record(
         cohort.sampled_norms(sample.step, sample.stats, sample.slots)
     cohort.submit(
         updates=updates,
+        handed_over=True,
         step_losses=trained.losses,
         steps=trained.steps,
         wire_bytes_up=list(up),

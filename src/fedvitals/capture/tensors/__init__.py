@@ -7,7 +7,7 @@ from torch import Tensor as Row
 
 from fedvitals.capture.tensors import kernel
 from fedvitals.capture.tensors.layout import FlatRow, Flattener, Source
-from fedvitals.capture.tensors.rows import distances, gradient_statistics, measuring, norms_of, unchanged
+from fedvitals.capture.tensors.rows import distances, gradient_statistics, measuring, nonfinite, norms_of, unchanged
 from fedvitals.capture.tensors.shelf import Shelf
 from fedvitals.capture.tensors.sketch import Sketcher, angle, unit_sketch_scale
 from fedvitals.capture.tensors.snapshot import Snapshot
@@ -33,6 +33,7 @@ __all__ = [
     "kernel",
     "measuring",
     "named",
+    "nonfinite",
     "norms_of",
     "summarise",
     "taken",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedvitals.capture.tensors import kernel
+from fedvitals.capture.tensors.sources import Tensors, distinct, floats
 from fedvitals.capture.tensors.statistics import summarise
 from fedvitals.vocabulary import Layout
 
@@ -58,6 +59,14 @@ def _norms_by_torch(tensors: Sequence[Tensor]) -> Tensor:
 def _values(tensor: Tensor) -> Tensor:
     """Of a sparse tensor, each once: what was added to one place several times lies there in pieces."""
     return tensor.coalesce().values() if tensor.is_sparse else tensor.to_dense()
+
+
+@torch.no_grad()
+def nonfinite(source: Tensors) -> Tensor:
+    """How many of a model's values are not finite, left on their device; a shared one counts once."""
+    entries = floats(source)
+    counts = [entries[index][1].isfinite().logical_not().sum() for index in distinct(entries)]
+    return torch.stack([count.to(counts[0].device) for count in counts]).sum() if counts else torch.tensor(0)
 
 
 @torch.no_grad()
