@@ -157,6 +157,16 @@ def test_any_aggregator_combines_the_buffer(aggregator: str) -> None:
     assert math.isfinite(result.loss)
 
 
+@pytest.mark.parametrize("aggregator", ["fedavg", "fedadam"])
+def test_running_statistics_go_towards_the_clients_own(aggregator: str) -> None:
+    """Differences of variances from older models do not add up below zero: the loss stays a number."""
+    job = {**ASYNC, "model.norm": "batch", "server.aggregator": aggregator, "network.profile": "none"}
+    job |= {"data.source": "digits", "data.clients": 20, "server.buffer": 5, "server.concurrency": 10}
+    result = run(small(job | {"train.rounds": 8, "train.lr": 0.2, "server.staleness_weight": "constant"}))
+    assert math.isfinite(result.loss or math.nan)
+    assert min(float(one.min()) for name, one in result.model.named_buffers() if name.endswith("running_var")) >= 0.0
+
+
 def test_who_goes_away_frees_its_place_in_the_end(tmp_path: Path) -> None:
     """Recorded as dropped, after the time it would have taken or, where that is shorter, the deadline."""
     for deadline_s in (0.0, 0.3):

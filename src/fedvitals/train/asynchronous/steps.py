@@ -229,10 +229,17 @@ class Steps:
         self._training.aggregate(step.rnd, step.number, self._hook, updates, integers)
 
     def _change(self, one: Landed) -> torch.Tensor:
-        """What a client would change: its difference from the model it began with, or from the model as it is."""
-        if self._training.job.server.aggregator != "fedasync":
+        """What a client would change: its difference from the model it began with, or from the model as it is. Running
+        statistics always go towards its own: old differences, each from its own base, would add up below a variance of
+        zero."""
+        model, aggregator = self._training.model, self._training.job.server.aggregator
+        moved = model.trainable
+        if aggregator != "fedasync" and moved is None:
             return one.update
-        return one.flight.base.weights + one.update - self._training.model.weights
+        towards = one.flight.base.weights + one.update - model.weights
+        if aggregator == "fedasync" or moved is None:
+            return towards
+        return torch.where(moved, one.update, towards)
 
 
 class Step:
