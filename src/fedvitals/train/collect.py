@@ -22,7 +22,7 @@ from fedvitals.train.participations import record, record_lost
 from fedvitals.train.pool import LATE, PoolExecutor
 from fedvitals.train.reckoning import Broke, Reckoned
 from fedvitals.train.remarks import remarks
-from fedvitals.train.reports import durations_s, nothing_came, reports
+from fedvitals.train.reports import durations_s, reports
 from fedvitals.train.selections import Report
 from fedvitals.train.times import RoundTimes
 from fedvitals.train.trained import Failed, Trained, joined, part
@@ -137,7 +137,7 @@ class Collector:
         """A client that was too late, on the real clock: nothing came of it, and it was no failure."""
         name, took_s = failed.work.name, (failed.end_ns - failed.start_ns) / 1e9
         self.late[name] = took_s
-        self.reports[failed.work.client] = nothing_came(failed, took_s)
+        self.reports[failed.work.client] = Report(0, took_s)
         self._rnd.late(
             name,
             attempt=failed.work.attempt,
@@ -166,7 +166,7 @@ class Collector:
 
     def _record_lost(self, lost: Lost) -> None:
         failed, broke = lost.failed, lost.reckoned.broke
-        self.reports[failed.work.client] = nothing_came(failed, lost.reckoned.total_s)
+        self.reports[failed.work.client] = Report(0, self._times.lost_s(failed, lost.reckoned))
         dropped = failed.kind == "timeout" or (broke is not None and broke.outcome == Outcome.DROPPED)
         outcome = Outcome.DROPPED if dropped else Outcome.FAILED
         times = self._times.of_failed(failed, lost.reckoned)

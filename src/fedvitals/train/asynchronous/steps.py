@@ -24,7 +24,7 @@ from fedvitals.train.asynchronous.virtual import VirtualFleet
 from fedvitals.train.attendance import LOOK_AGAIN_S, MOST_LOOKS
 from fedvitals.train.hooks import RoundHook, RoundUpdates
 from fedvitals.train.pool import PoolExecutor
-from fedvitals.train.reports import nothing_came, reports
+from fedvitals.train.reports import reports
 from fedvitals.train.selections import Report
 from fedvitals.train.target import Target
 from fedvitals.vocabulary import Outcome
@@ -176,7 +176,7 @@ class Steps:
         if isinstance(event, Gone):
             step.failed += 1
             self._recording.gone(step.rnd, event)
-            self._selection.heard(work.client, nothing_came(event.failed, event.times.duration_s))
+            self._selection.heard(work.client, Report(0, event.times.duration_s))
             self._vainly(step, event)
             return
         staleness = step.number - event.flight.base.number
