@@ -157,6 +157,16 @@ def test_any_aggregator_combines_the_buffer(aggregator: str) -> None:
     assert math.isfinite(result.loss)
 
 
+@pytest.mark.parametrize("aggregator", ["fedavg", "fedadam"])
+def test_running_statistics_go_towards_the_clients_own(aggregator: str) -> None:
+    """Differences of variances from older models do not add up below zero: the loss stays a number."""
+    job = {**ASYNC, "model.norm": "batch", "server.aggregator": aggregator, "network.profile": "none"}
+    job |= {"data.source": "digits", "data.clients": 20, "server.buffer": 5, "server.concurrency": 10}
+    result = run(small(job | {"train.rounds": 8, "train.lr": 0.2, "server.staleness_weight": "constant"}))
+    assert math.isfinite(result.loss or math.nan)
+    assert min(float(one.min()) for name, one in result.model.named_buffers() if name.endswith("running_var")) >= 0.0
+
+
 def test_who_goes_away_frees_its_place_in_the_end(tmp_path: Path) -> None:
     """Recorded as dropped, after the time it would have taken or, where that is shorter, the deadline."""
     for deadline_s in (0.0, 0.3):
@@ -239,7 +249,7 @@ def test_late_clients_are_stopped_where_the_job_says_so(tmp_path: Path) -> None:
     ids=["plain", "codecs", "late dropped", "late used", "late stopped", "ended early"],
 )
 def test_what_was_sent_to_who_did_not_come_back_is_recorded(changes: dict[str, Any], tmp_path: Path) -> None:
-    """Bytes down add up to all that the server sent, and who was at work at the end is late in the last step."""
+    """Bytes add up to all that was sent, and all that came; who was at work at the end is late in the last step."""
     result = run(small({**ASYNC, "network.profile": "mobile", **changes}), tmp_path)
     with recorded(tmp_path) as reader:
         some, rounds = list(reader.participations()), list(reader.rounds())
@@ -248,6 +258,7 @@ def test_what_was_sent_to_who_did_not_come_back_is_recorded(changes: dict[str, A
     assert unfinished
     assert sum(one.wire_bytes_down or 0 for one in some) == result.bytes_down
     assert sum(one.bytes_down or 0 for one in profile.rounds) == result.bytes_down
+    assert sum(one.wire_bytes_up or 0 for one in some) == result.bytes_up
     assert sum(one.outcome == Outcome.LATE for one in some) == result.late
     assert all((one.wire_bytes_down or 0) > 0 for one in unfinished)
     assert all(one.start_ns <= one.end_ns <= (rounds[-1].end_ns or 0) for one in unfinished)

@@ -45,9 +45,11 @@ def _told(changes: Changes, executor: str) -> tuple[str, str]:
         ({"model.dropout": 0.5, "execute.workers": 1}, "vectorised", "sequential", "dropout draws each client's masks"),
         ({"model.kind": "own_models:plain"}, "vectorised", "vectorised", "by torch.func.vmap"),
         ({"model.kind": "own_models:noisy"}, "vectorised", "processes", "vmap cannot run it"),
+        ({"model.kind": "own_models:scripted"}, "vectorised", "processes", "TorchScript runs with the parameters"),
         ({"model.kind": "own_models:running_anew"}, "vectorised", "processes", "writes to the buffer mean"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 def test_the_pick_says_why(changes: Changes, wish: str, taken: str, why: str) -> None:
     """In the result, and in what progress is told."""
     name, reason = _told(changes, wish)
@@ -73,6 +75,14 @@ def test_awkward_models_are_the_same_on_every_executor(model: str) -> None:
     results = [run(small(changes, executor=e)) for e in EXECUTORS]
     assert results[0].weights_sha256 == results[1].weights_sha256
     assert apart(results[0], results[2]) < 1e-5
+
+
+def test_a_function_may_give_the_same_module_again() -> None:
+    """The server and the clients have copies of their own; what cannot be copied must be new each time."""
+    trained = [run(small({"model.kind": f"own_models:{one}"})).weights_sha256 for one in ("kept", "plain", "uncopied")]
+    assert len(set(trained)) == 1
+    with pytest.raises(JobError, match="gives the same module again, which cannot be copied"):
+        run(small({"model.kind": "own_models:kept_uncopied"}))
 
 
 @pytest.mark.parametrize("kind", ["mlp", "cnn"])

@@ -44,6 +44,16 @@ def test_a_repeat_asks_the_same_clients(selection: str, tmp_path: Path) -> None:
     assert _asked(tmp_path) == asked
 
 
+@pytest.mark.parametrize("more", [{}, {"server.mode": "async", "server.buffer": 4, "server.concurrency": 8}])
+def test_what_failures_took_this_machine_is_nothing_to_the_virtual_clock(more: dict[str, object]) -> None:
+    """Two in five fail at once: the training goes on, and repeats ask the same clients."""
+    job = {**MANY, **more, "data.clients": 40, "train.clients_per_round": 10, "server.selection": "oort"}
+    job |= {"execute.clock": "virtual", "faults": [{"kind": "crash", "share": 0.4}]}
+    first, again = (run(small(job)) for _ in range(2))
+    assert first.rounds == 20
+    assert first.weights_sha256 == again.weights_sha256
+
+
 def test_oort_asks_quick_clients_more_than_the_lot_does(tmp_path: Path) -> None:
     """Half of the clients are 500 times slower, which it learns from what came of them."""
     shares = []

@@ -22,7 +22,7 @@ from fedvitals.train.participations import record, record_lost
 from fedvitals.train.pool import LATE, PoolExecutor
 from fedvitals.train.reckoning import Broke, Reckoned
 from fedvitals.train.remarks import remarks
-from fedvitals.train.reports import durations_s, nothing_came, reports
+from fedvitals.train.reports import durations_s, reports
 from fedvitals.train.selections import Report
 from fedvitals.train.times import RoundTimes
 from fedvitals.train.trained import Failed, Trained, joined, part
@@ -116,7 +116,8 @@ class Collector:
         reckoned = self._times.early_end(work, downlink.owed(work.name))
         if reckoned is None or reckoned.broke is None or work.silent_s > 0:
             return False
-        self._break_off(work, reckoned, reckoned.broke, downlink.sent(work.name))
+        down = downlink.sent(work.name, arrives=reckoned.broke.stage != "download")
+        self._break_off(work, reckoned, reckoned.broke, down)
         return True
 
     def _break_off(self, work: LocalWork, reckoned: Reckoned, broke: Broke, down: int) -> None:
@@ -137,7 +138,7 @@ class Collector:
         """A client that was too late, on the real clock: nothing came of it, and it was no failure."""
         name, took_s = failed.work.name, (failed.end_ns - failed.start_ns) / 1e9
         self.late[name] = took_s
-        self.reports[failed.work.client] = nothing_came(failed, took_s)
+        self.reports[failed.work.client] = Report(0, took_s)
         self._rnd.late(
             name,
             attempt=failed.work.attempt,
@@ -166,7 +167,7 @@ class Collector:
 
     def _record_lost(self, lost: Lost) -> None:
         failed, broke = lost.failed, lost.reckoned.broke
-        self.reports[failed.work.client] = nothing_came(failed, lost.reckoned.total_s)
+        self.reports[failed.work.client] = Report(0, self._times.lost_s(failed, lost.reckoned))
         dropped = failed.kind == "timeout" or (broke is not None and broke.outcome == Outcome.DROPPED)
         outcome = Outcome.DROPPED if dropped else Outcome.FAILED
         times = self._times.of_failed(failed, lost.reckoned)

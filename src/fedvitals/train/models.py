@@ -6,6 +6,7 @@ layer to make its batched version.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -76,7 +77,15 @@ def _made(spec: ModelSpec, federation: Federation) -> nn.Module:
         raise JobError(f"model.kind = {spec.kind!r}: {type(error).__name__} when called: {error}") from error
     if not isinstance(model, nn.Module):
         raise JobError(f"model.kind = {spec.kind!r} gave a {type(model).__name__}; right is a torch.nn.Module")
-    return model
+    try:
+        return copy.deepcopy(model)  # the function may keep it, and give it again for the clients
+    except Exception as error:
+        if function(shape, classes) is model:
+            raise JobError(
+                f"model.kind = {spec.kind!r} gives the same module again, which cannot be copied ({error}): make a new "
+                "one at each call"
+            ) from error
+        return model
 
 
 def _dense(

@@ -1,4 +1,4 @@
-"""The engine: what a selection hears of clients that were trained, and of those that were not."""
+"""The engine: what a selection hears of clients that were trained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedvitals.train.selections import Report
-from fedvitals.train.trained import Failed, Trained
+from fedvitals.train.trained import Trained
 
 
 def reports(trained: Trained, epochs: int, durations_s: Sequence[float], *, late: bool = False) -> list[Report]:
@@ -23,8 +23,3 @@ def reports(trained: Trained, epochs: int, durations_s: Sequence[float], *, late
 def durations_s(trained: Trained) -> list[float]:
     """As measured."""
     return [(end - start) / 1e9 for start, end in zip(trained.start_ns, trained.end_ns, strict=True)]
-
-
-def nothing_came(failed: Failed, duration_s: float) -> Report:
-    """Of a client that failed or went away."""
-    return Report(0, duration_s or (failed.end_ns - failed.start_ns) / 1e9)

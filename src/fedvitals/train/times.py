@@ -50,6 +50,10 @@ class RoundTimes:
             return Reckoned({"wait": failed.work.silent_s})
         return self._reckoner.failed(failed.work, failed.stage, down) if self.virtual else Reckoned({})
 
+    def lost_s(self, failed: Failed, reckoned: Reckoned) -> float:
+        """How long it took until that was known. What the machine took is nothing to a virtual clock."""
+        return reckoned.total_s if self.virtual else reckoned.total_s or (failed.end_ns - failed.start_ns) / 1e9
+
     def pass_round(self) -> None:
         """Clients work side by side: on the virtual clock their part of a round takes as long as the slowest that it
         waits for."""

@@ -141,6 +141,20 @@ def test_oort_wears_nobody_out() -> None:
     assert counts[0] < 100
 
 
+def test_oort_does_not_seek_out_clients_that_fail_at_once() -> None:
+    """Failing soon is not being quick: who delivers gets more than by lot, and a place in each turn."""
+    selection = make("oort", 1, 40)
+    delivered = 0
+    for turn in range(40):
+        chosen = selection.choose(turn, range(40), 10)
+        sound = [client for client in chosen if client >= 16]
+        assert sound
+        delivered += len(sound)
+        for client in chosen:
+            selection.heard(client, Report(30, 1.0 + client / 100, 2.0) if client >= 16 else Report(0, 1e-4))
+    assert delivered > 0.6 * 10 * 40
+
+
 def test_oort_turns_to_clients_that_come_in_time() -> None:
     """Latecomers are left alone even where the few others are worn out: of a round of them nothing would come."""
     counts = _play(

@@ -24,7 +24,7 @@ from fedvitals.train.asynchronous.virtual import VirtualFleet
 from fedvitals.train.attendance import LOOK_AGAIN_S, MOST_LOOKS
 from fedvitals.train.hooks import RoundHook, RoundUpdates
 from fedvitals.train.pool import PoolExecutor
-from fedvitals.train.reports import nothing_came, reports
+from fedvitals.train.reports import reports
 from fedvitals.train.selections import Report
 from fedvitals.train.target import Target
 from fedvitals.vocabulary import Outcome
@@ -76,15 +76,14 @@ class Steps:
         training, total = self._training, self._training.job.train.rounds
         counts: Counter[str] = Counter()
         loss = accuracy = None
-        target, done = Target(training.job.train.stop_at), False
+        target, done = Target.of(training.job), False
         for number in range(total):
             with self._run.round(number, model=training.model.as_source()) as rnd:
                 step = Step(number, rnd)
                 self._fill(step)
                 self._move(step)
                 if (number + 1) % training.job.train.evaluate_every == 0 or number + 1 == total:
-                    loss, accuracy = training.evaluate(rnd, number)
-                    done = target.held(accuracy)
+                    loss, accuracy, done = training.evaluate(rnd, number, target)
                 if done or number + 1 == total:
                     step.unfinished = self._fleet.unfinished
                     self._recording.unfinished(rnd, step.unfinished)
@@ -176,7 +175,7 @@ class Steps:
         if isinstance(event, Gone):
             step.failed += 1
             self._recording.gone(step.rnd, event)
-            self._selection.heard(work.client, nothing_came(event.failed, event.times.duration_s))
+            self._selection.heard(work.client, Report(0, event.times.duration_s))
             self._vainly(step, event)
             return
         staleness = step.number - event.flight.base.number
@@ -229,10 +228,17 @@ class Steps:
         self._training.aggregate(step.rnd, step.number, self._hook, updates, integers)
 
     def _change(self, one: Landed) -> torch.Tensor:
-        """What a client would change: its difference from the model it began with, or from the model as it is."""
-        if self._training.job.server.aggregator != "fedasync":
+        """What a client would change: its difference from the model it began with, or from the model as it is. Running
+        statistics always go towards its own: old differences, each from its own base, would add up below a variance of
+        zero."""
+        model, aggregator = self._training.model, self._training.job.server.aggregator
+        moved = model.trainable
+        if aggregator != "fedasync" and moved is None:
             return one.update
-        return one.flight.base.weights + one.update - self._training.model.weights
+        towards = one.flight.base.weights + one.update - model.weights
+        if aggregator == "fedasync" or moved is None:
+            return towards
+        return torch.where(moved, one.update, towards)
 
 
 class Step:

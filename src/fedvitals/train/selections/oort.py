@@ -64,13 +64,15 @@ class OortSelection:
         return found
 
     def heard(self, client: int, report: Report) -> None:
-        self._duration_s[client] = report.duration_s
         self._heard_at[client] = self.rounds
-        if report.utility is not None:
-            self._late[client] = report.late
-            self._in_time_s = max(self._in_time_s, 0.0 if report.late else report.duration_s)
-            self._utility[client] = report.utility
-            self._windows[-1] += report.utility
+        if report.utility is None:  # failing soon is not being quick
+            self._duration_s[client] = np.maximum(self._duration_s[client], report.duration_s)  # NaN stays
+            return
+        self._duration_s[client] = report.duration_s
+        self._late[client] = report.late
+        self._in_time_s = max(self._in_time_s, 0.0 if report.late else report.duration_s)
+        self._utility[client] = report.utility
+        self._windows[-1] += report.utility
 
     def _chosen(self, turn: int, present: np.ndarray, k: int) -> np.ndarray:
         random = stream(self._seed, "selection", turn)
