@@ -1,7 +1,7 @@
 """Slow convergence.
 
-Sees: a loss that falls steadily all through the run and is, at the end, still above two thirds of where it began: at
-the pace of the last half, as many rounds again would not bring it to half.
+Sees: a loss that falls steadily all through the run and is, at the end, still above two thirds of where it began, or
+of guessing: at the pace of the last half, as many rounds again would not bring it to half.
 
 Matters: nothing is broken; it is only far from done. More rounds, or larger steps, would bring more than any repair.
 
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.coded import advice
-from fedvitals.diagnose.learning.curves import learning_curve, trend
+from fedvitals.diagnose.learning.curves import beginning, learning_curve, trend
 from fedvitals.diagnose.robust import slope
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.writing import short, write
@@ -28,7 +28,7 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 10  # rounds
 FALLS = -3.09  # Mann and Kendall's score, one-sided at one in a thousand
-FAR = 2 / 3  # of the loss at the start
+FAR = 2 / 3  # of the loss at the start, or of guessing
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
@@ -38,7 +38,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     start, end = float(curve.values[0]), curve.level(-3, None)
     half = len(curve) // 2
     pace = -slope(curve.rounds[half:].astype(float), curve.values[half:])
-    if not end > FAR * start > 0 or not pace > 0:
+    if not start > end > FAR * beginning(chart, curve) > 0 or not pace > 0:
         return
     missing = (end - start / 2) / pace
     gone = int(curve.rounds[-1] - curve.rounds[0])
