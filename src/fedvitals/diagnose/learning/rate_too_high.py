@@ -16,7 +16,9 @@ participations would pass by chance in one of a thousand runs, and never in roun
 with a single step shows no loss after it: then thirty times are asked, and a scaled update (FL602) looks the same.
 Who is as usual in most of its participations after that had bad luck
 once, and is named no more. Where the model learns all the same, most rounds must be so before the run's rate is blamed;
-a model that was trained before the run began has learnt: it is measured by the loss of guessing.
+a model that was trained before the run began has learnt: it is measured by the loss of guessing. Nor is it blamed
+after a round in which the server moved the model more than twice as far as the longest update: that is no client's
+doing (FL402).
 
 Do: set that client's learning rate to the others'. For a run: lower it, clip gradients, or warm up.
 
@@ -33,7 +35,7 @@ import numpy as np
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.cohorts import against_cohort, finite_update, lasting, received_losses, well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
-from fedvitals.diagnose.learning.curves import beginning, learning_curve
+from fedvitals.diagnose.learning.curves import beginning, learning_curve, overshoots, received
 from fedvitals.diagnose.learning.missing_zero_grad import piled
 from fedvitals.diagnose.learning.rates import (
     NEARLY_NONE,
@@ -175,8 +177,8 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
     many = MOST_ROUNDS if _learns_all_the_same(chart) else MANY_ROUNDS
     if len(bad) < max(2, many * looked):
         bad = sorted({*bad, *leapt}) if leapt and _never_learnt(chart) else []
-    if not bad:
-        return
+    if not bad or any(number < bad[0] for number in chart.shared(overshoots)):
+        return  # what the server overshot, clients cannot train on with any rate: FL402 tells of it
     share = float(rising[counted].mean())
     worst = float(np.exp(median(jumps[(rising | sharp) & np.isin(chart.participations.round, bad)])))
     lasting = "; the model has not learnt since" if _never_learnt(chart) else ""
@@ -215,10 +217,14 @@ def _learns_all_the_same(chart: Chart) -> bool:
 
 
 def _never_learnt(chart: Chart) -> bool:
-    """The loss is still nearly what it was before the first step: leaps that are got over are no matter."""
+    """The loss is still nearly what it was before the first step, and the clients' on receipt as well, where it is
+    known: leaps that are got over are no matter, nor what is wrong with the evaluation's rows."""
     try:
         curve = learning_curve(chart, 2).finite
     except CannotSee:
+        return False
+    own = chart.shared(received).finite
+    if len(own) > 1 and own.level(-LAST, None) <= NOT_LEARNT * own.values[0]:
         return False
     return len(curve) > 1 and curve.level(-LAST, None) > NOT_LEARNT * beginning(chart, curve)
 

@@ -1,7 +1,9 @@
-"""Runs that go on from a trained model, and runs whose clients train by another loss than the server evaluates with."""
+"""Clients' losses beside the evaluation's: runs that go on from a trained model, clients that train by another loss,
+evaluations on rows that are wrong, servers that overshoot."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -21,12 +23,17 @@ FALLING = np.linspace(2.2, 1.7, 14)
 
 
 def _loop(
-    folder: Path, judged: Iterable[float], own: Callable[[int], Sequence[float]], right: float = 0.9, outputs: int = 10
+    folder: Path,
+    judged: Iterable[float],
+    own: Callable[[int], Sequence[float]],
+    right: float = 0.9,
+    factor: float = 0.0,
 ) -> Chart:
-    """Five clients with these losses inside each participation, and an evaluation a round."""
+    """Five clients with these losses inside each participation, an evaluation a round, and a server that moves the
+    model by this many times an update."""
 
     def loop(run: Run, clock: Clock) -> None:
-        net = model(outputs=outputs)
+        net = model(outputs=10)
         for number, loss in enumerate(judged):
             with run.round(number, model=net) as rnd:
                 for place in range(5):
@@ -36,6 +43,9 @@ def _loop(
                         client.submit(
                             {name: one + 0.01 * torch.randn(one.shape) for name, one in net.state_dict().items()}
                         )
+                net.load_state_dict(
+                    {name: one + factor * 0.01 * torch.randn(one.shape) for name, one in net.state_dict().items()}
+                )
                 rnd.evaluated(loss=float(loss), accuracy=right)
 
     return looped(folder, loop)
@@ -79,3 +89,32 @@ def test_what_progress_is_measured_by(tmp_path: Path, loss: float, right: float,
     """The first loss, or that of guessing if it is larger; a squared error is not compared with guessing."""
     chart = _loop(tmp_path, [loss] * 4, lambda number: (loss,) * 2, right)
     assert beginning(chart, evaluated(chart)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("judged", [np.linspace(2.4, 6, 14), np.full(14, 2.4)], ids=["rises", "stands"])
+def test_an_evaluation_on_rows_that_are_wrong(tmp_path: Path, judged: Iterable[float]) -> None:
+    """Never better than guessing while the clients learn: it says what may be wrong with the rows, and no single round
+    whose losses leap makes it the learning rate's fault."""
+
+    def own(number: int) -> tuple[float, ...]:
+        loss = 2.3 * math.exp(-number / 5)
+        return (loss, loss, 2.5 * loss if number == 5 else loss, loss)
+
+    chart = _loop(tmp_path, judged, own, right=0.1)
+    (one,) = found(chart, "FL402", "FL411", "FL412")
+    assert (one.code, one.severity) == ("FL411", "warning")
+    assert "never below 2.4 (guessing has 2.303)" in one.why
+    assert "labelled or scaled" in one.why
+
+
+@pytest.mark.parametrize(("factor", "blamed"), [(0.5, True), (9.0, False)])
+def test_a_server_that_overshoots_is_no_rate_of_the_clients(tmp_path: Path, factor: float, blamed: bool) -> None:
+    """Their losses leap after it has thrown the model; where it has not, the rate is too high."""
+
+    def own(number: int) -> tuple[float, ...]:
+        loss = 2.0 + 3 * number
+        return (loss, loss, (1 + number) * loss, (1 + number) * loss)
+
+    chart = _loop(tmp_path, np.arange(14) * 3.0 + 5, own, 0.1, factor)
+    assert bool(found(chart, "FL412")) is blamed
+    assert found(chart, "FL402")
