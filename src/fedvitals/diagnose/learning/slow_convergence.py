@@ -7,7 +7,8 @@ Matters: nothing is broken; it is only far from done. More rounds, or larger ste
 
 Evidence: the loss at the start and the end, the fall a round, rounds to half at that pace.
 
-False alarms: it is information, never more. It asks for a fall that Mann and Kendall's test sees at one in a thousand.
+False alarms: it is information, never more, and stands under a plateau (FL404) of the same rounds. It
+asks for a fall that Mann and Kendall's test sees at one in a thousand.
 
 Do: more rounds, a higher learning rate, more epochs a round, server momentum.
 
@@ -28,6 +29,7 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 10  # rounds
 FALLS = -3.09  # Mann and Kendall's score, one-sided at one in a thousand
+MANY = 10  # times as many rounds as there were: beyond it a pace foretells nothing
 FAR = 2 / 3  # of the loss at the start, or of guessing
 
 
@@ -48,9 +50,9 @@ def _look(chart: Chart) -> Iterator[Finding]:
         RULE,
         Severity.INFO,
         f"the {curve.of} falls steadily but slowly, from {start:.4g} to {end:.4g} in {gone} rounds; at the pace of the "
-        f"last half it takes {missing:.0f} more to half of the start",
+        f"last half {_outlook(missing, gone)}",
         grade=Grade.ACCUSED,
-        rounds=curve.rounds[curve.rounds >= 0],
+        rounds=curve.rounds[half:],  # whose pace it is: a plateau of the same rounds explains it
         evidence={
             "start": short(start),
             "end": short(end),
@@ -59,6 +61,12 @@ def _look(chart: Chart) -> Iterator[Finding]:
         },
         next=(*advice(chart), Action("more rounds, a higher learning rate or more epochs a round", safe=False)),
     )
+
+
+def _outlook(missing: float, gone: int) -> str:
+    if missing > MANY * gone:
+        return "it does not get to half of the start in ten times as many"
+    return f"it takes {missing:.0f} more to half of the start"
 
 
 RULE = WrittenRule(code="FL406", name="slow convergence", page=__doc__ or "", look=_look)
