@@ -67,6 +67,23 @@ def test_a_slow_fall_is_told_in_rounds(tmp_path: Path) -> None:
     assert "in 55 rounds" in one.why
 
 
+def test_a_fall_that_comes_to_rest_is_a_plateau(tmp_path: Path) -> None:
+    """Told once, with the slow fall below it, and without counting rounds that nobody will train."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        net = model(outputs=10)
+        for number in range(20):
+            with run.round(number, model=net) as rnd:
+                clock.go_on(1)
+                rnd.evaluated(loss=2.1 + 0.2 * 0.4**number)
+
+    chart = looped(tmp_path, loop)
+    (one,) = found(chart, "FL404", "FL406")
+    assert (one.code, [below.code for below in one.symptoms]) == ("FL404", ["FL406"])
+    (slow,) = found(chart, "FL406")
+    assert "not get to half of the start in ten times as many" in slow.why
+
+
 @pytest.mark.parametrize(("factor", "told"), [(1.0, False), (8.0, True)])
 def test_a_server_that_sums_instead_of_averaging(tmp_path: Path, factor: float, told: bool) -> None:
     """It moves the model further than any update: that is said, and what to do is no lower learning rate."""

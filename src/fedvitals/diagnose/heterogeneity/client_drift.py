@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.curves import learning_curve, steps_of_model, trend
+from fedvitals.diagnose.learning.curves import beginning, learning_curve, steps_of_model, trend
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.writing import short, times, write
@@ -36,7 +36,7 @@ LEAST = 8  # rounds
 SMALLEST = 4  # clients a round
 APART = 0.25  # cosine to the others' mean, below which more is across than along
 FALLS = -1.645  # Mann and Kendall's score, one-sided at one in twenty
-SHORT = 0.5  # of the loss at the start
+SHORT = 0.5  # of the loss at the start, or of guessing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +112,7 @@ def _stands(chart: Chart) -> tuple[bool, bool]:
     except CannotSee:
         return False, False
     half = curve.values[len(curve) // 2 :]
-    high = len(half) > 2 and bool(np.median(half[-3:]) > SHORT * curve.values[0])
+    high = len(half) > 2 and bool(np.median(half[-3:]) > SHORT * beginning(chart, curve))
     return high and trend(half) > FALLS, not high
 
 

@@ -10,6 +10,7 @@ from fedvitals.diagnose.learning import (
     frozen_layer,
     generalisation_gap,
     missing_zero_grad,
+    model_shrinks,
     nonfinite,
     one_taken,
     oscillation,
@@ -41,4 +42,5 @@ RULES: tuple[Rule, ...] = (
     dropped_batch.RULE,
     stands_still.RULE,
     one_taken.RULE,
+    model_shrinks.RULE,
 )

@@ -16,6 +16,10 @@ from fedvitals.diagnose.rule import CannotSee
 from fedvitals.store.table import Floats, Ints
 
 MOST_COMPARED = 300  # values of a series that are compared with each other, pair by pair
+ALIKE = math.log(1.5)  # two losses of one model, on other rows but by the same measure
+FIRST_ROUNDS = 4  # that are asked for it: later on, what was learnt by heart sets training and evaluation apart
+OVERSHOT = 2.0  # times the longest update: a mean stays below one of it, and a server's rate is rarely above two
+LEAST_OF_WRONG = 0.99 * math.log(2)  # the cross-entropy of a row that is taken for another, but for rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,11 +80,12 @@ def received(chart: Chart) -> Curve:
 
 
 def learning_curve(chart: Chart, least: int) -> Curve:
-    """The evaluation loss with, before it, the loss on receipt of the first model; the clients' losses where nothing
-    was evaluated. CannotSee where fewer than `least` rounds are known."""
+    """The evaluation loss with, before it, the loss on receipt of the first model, where both measure alike; the
+    clients' losses where nothing was evaluated. CannotSee where fewer than `least` rounds are known."""
     judged, own = chart.shared(evaluated), chart.shared(received)
     if len(judged) >= least:
-        first = own.values[:1] if len(own) and own.rounds[0] <= judged.rounds[0] else np.empty(0)
+        before = len(own) and own.rounds[0] <= judged.rounds[0] and chart.shared(measure_alike)
+        first = own.values[:1] if before else np.empty(0)
         first = first[np.isfinite(first)]
         rounds = np.concatenate([judged.rounds[:1] - 1] * len(first) + [judged.rounds])
         return Curve(judged.of, rounds, np.concatenate([first, judged.values]))
@@ -89,10 +94,47 @@ def learning_curve(chart: Chart, least: int) -> Curve:
     raise CannotSee(f"{max(len(judged), len(own))} rounds have a loss; it takes {least} to see how it goes")
 
 
+def measure_alike(chart: Chart) -> bool:
+    """Whether evaluations and clients give about the same loss to the same models: what a round ends with is evaluated,
+    and received in the next. Clients may train by another loss, or know their rows by heart from an earlier run."""
+    judged, own = chart.shared(evaluated).finite, chart.shared(received).finite
+    after = dict(zip((judged.rounds + 1).tolist(), judged.values.tolist(), strict=True))
+    pairs = [
+        (one, after[number])
+        for number, one in zip(own.rounds.tolist(), own.values.tolist(), strict=True)
+        if number in after
+    ]
+    ratios = [abs(math.log(one / other)) for one, other in pairs[:FIRST_ROUNDS] if one > 0 and other > 0]
+    return bool(ratios) and bool(np.median(ratios) < ALIKE)
+
+
+def beginning(chart: Chart, curve: Curve) -> float:
+    """What progress is measured by: the curve's first value, or the loss of guessing where that is larger, as in a run
+    that goes on from a trained model."""
+    guess = chance(chart)
+    first = float(curve.values[0])
+    return max(first, guess) if guess is not None and _may_be_cross_entropy(chart) else first
+
+
+def _may_be_cross_entropy(chart: Chart) -> bool:
+    """Not where an evaluation takes more rows for others than its loss could pay for."""
+    known = [(one.loss, one.accuracy) for one in chart.judged if one.loss is not None and one.accuracy is not None]
+    return not any(loss < LEAST_OF_WRONG * (1 - accuracy) for loss, accuracy in known)
+
+
 def steps_of_model(chart: Chart) -> dict[int, float]:
     """How far the global model moved in each round: the next version's distance from it."""
     models = sorted(chart.models, key=lambda one: one.version)
     return {now.round: after.drift_last for now, after in pairwise(models)}
+
+
+def overshoots(chart: Chart) -> dict[int, float]:
+    """Rounds in which the server moved the model further than any average moves it, and how many times as far as the
+    longest update."""
+    steps, norms = chart.shared(steps_of_model), chart.participations.update_norm
+    longest = {number: float(norms[rows].max()) for number, rows in chart.cohorts if number in steps}
+    ratios = {number: steps[number] / one for number, one in longest.items() if one > 0}
+    return {number: one for number, one in ratios.items() if OVERSHOT < one < math.inf}
 
 
 def chance(chart: Chart) -> float | None:

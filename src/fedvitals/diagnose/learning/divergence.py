@@ -27,7 +27,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.curves import Curve, learning_curve, received, steps_of_model
+from fedvitals.diagnose.learning.curves import Curve, learning_curve, overshoots, received
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.writing import factor, short, write
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
@@ -38,7 +38,6 @@ HALF = 0.5  # of the progress made: losing more than that is not a swing
 NOTABLE = 1.25  # times the best
 NOISES = 6.0
 BLOWN = 2.0  # times the loss at the start
-OVERSHOT = 2.0  # times the longest update: a mean stays below one of it, and a server's rate is rarely above two
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
@@ -121,13 +120,8 @@ def _found(chart: Chart, curve: Curve, place: int, end: float) -> Finding:
 def _overshot(chart: Chart, since: int) -> float:
     """How many times as far as its longest update the model was moved, at most, in the round from which on the loss
     rises and the two before; 0 where an average would have done so too."""
-    steps, norms = chart.shared(steps_of_model), chart.participations.update_norm
-    ratios = [
-        steps[number] / norms[rows].max()
-        for number, rows in chart.cohorts
-        if since - LAST < number <= since and number in steps and norms[rows].max() > 0
-    ]
-    return max((one for one in ratios if OVERSHOT < one < np.inf), default=0.0)
+    found = chart.shared(overshoots).items()
+    return max((ratio for number, ratio in found if since - LAST < number <= since), default=0.0)
 
 
 RULE = WrittenRule(
@@ -135,5 +129,5 @@ RULE = WrittenRule(
     name="divergence",
     page=__doc__ or "",
     look=_look,
-    explains=frozenset({"FL403", "FL404", "FL406", "FL411", "FL501", "FL503", "FL504"}),
+    explains=frozenset({"FL403", "FL404", "FL406", "FL407", "FL410", "FL411", "FL501", "FL503", "FL504"}),
 )

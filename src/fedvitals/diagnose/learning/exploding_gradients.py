@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.curves import learning_curve
+from fedvitals.diagnose.learning.curves import beginning, learning_curve
 from fedvitals.diagnose.learning.depths import Depths, depths
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
@@ -96,7 +96,7 @@ def _learns(chart: Chart) -> bool:
         curve = learning_curve(chart, 2).finite
     except CannotSee:
         return False
-    return len(curve) > 1 and bool(curve.values[-1] < LEARNT * curve.values[0])
+    return len(curve) > 1 and bool(curve.values[-1] < LEARNT * beginning(chart, curve))
 
 
 RULE = WrittenRule(

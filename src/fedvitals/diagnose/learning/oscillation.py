@@ -2,7 +2,8 @@
 
 Sees: a loss of the global model that goes up and down from round to round without settling. Its swings, the sums of
 what it rises and what it falls in the second half of the run, are alike; a typical rise is a tenth at least of all
-progress made, and it rises in a third of the rounds or more.
+progress made (from the loss of guessing on, where the run began with a trained model), and it rises in a third of the
+rounds or more.
 
 Matters: steps are too large for the place the model has come to: it jumps across what it looks for, and the round at
 which one stops decides how good it is.
@@ -25,7 +26,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.curves import learning_curve
+from fedvitals.diagnose.learning.curves import beginning, learning_curve
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.writing import short, write
 from fedvitals.store.table import Floats
@@ -43,7 +44,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     if len(curve) < LEAST:
         return
     half = curve.values[len(curve) // 2 :]
-    progress = float(curve.values[0] - curve.values.min())
+    progress = beginning(chart, curve) - float(curve.values.min())
     rises, balance, swing = _swings(half)
     if rises < RISES or balance < BALANCE or not swing > SWING * progress > 0:
         return
@@ -54,7 +55,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
         Severity.WARNING if whole else Severity.INFO,
         f"in rounds {rounds[0]} to {rounds[-1]} the {curve.of} rose in {rises:.0%} of the steps, typically by "
         f"{swing:.3g}, "
-        f"which is {swing / progress:.0%} of all progress since the start"
+        f"which is {swing / progress:.0%} of all progress made"
         + ("" if whole else "; few clients a round may be the reason"),
         grade=Grade.ACCUSED if whole else Grade.SUSPECT,
         rounds=rounds,

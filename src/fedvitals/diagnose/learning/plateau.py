@@ -2,7 +2,7 @@
 
 Sees: a loss that has stopped to fall well short of what is there to learn. Over the second half of the run, Mann and
 Kendall's test finds no fall, and the last quarter is not better than the one before by more than the noise; and the
-loss is still above half of what it began with.
+loss is still above half of what it began with, or of guessing where the run began with a trained model.
 
 Matters: rounds go on, cost time and traffic, and change nothing.
 
@@ -28,7 +28,7 @@ import numpy as np
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.coded import advice
 from fedvitals.diagnose.cohorts import received_losses
-from fedvitals.diagnose.learning.curves import Curve, chance, learning_curve, trend
+from fedvitals.diagnose.learning.curves import Curve, beginning, chance, learning_curve, trend
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.writing import short, write
@@ -37,7 +37,7 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 LEAST = 10  # rounds
 FALLS = -1.645  # Mann and Kendall's score of a fall, one-sided at one in twenty
 LITTLE, NOTHING = 0.02, 0.002  # of the level: a gain that is none without a trend, and with one
-SHORT = 0.5  # of the loss at the start: above it, less than half is learnt
+SHORT = 0.5  # of the loss at the start, or of guessing: above it, less than half is learnt
 GUESSING = 0.9  # of the loss of guessing
 HALVES = 0.5  # of its loss on receipt: what a client's own training gets below
 
@@ -49,7 +49,8 @@ def _look(chart: Chart) -> Iterator[Finding]:
     level, start = curve.level(-len(curve) // 4, None), float(curve.values[0])
     guess = chance(chart)
     guessing = guess is not None and GUESSING * guess < level < 2 * guess
-    if not (level > SHORT * start or guessing) or level > 2 * max(start, guess or 0.0):
+    base = beginning(chart, curve)
+    if not (level > SHORT * base or guessing) or level > 2 * base:
         return
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = median(chart.participations.last_loss / received_losses(chart))

@@ -15,7 +15,10 @@ False alarms: a client is accused at twenty times its cohort's rate only, beyond
 participations would pass by chance in one of a thousand runs, and never in rounds whose model is sick already. A client
 with a single step shows no loss after it: then thirty times are asked, and a scaled update (FL602) looks the same.
 Who is as usual in most of its participations after that had bad luck
-once, and is named no more. Where the model learns all the same, most rounds must be so before the run's rate is blamed.
+once, and is named no more. Where the model learns all the same, most rounds must be so before the run's rate is blamed;
+a model that was trained before the run began has learnt: it is measured by the loss of guessing. Nor is it blamed
+after a round in which the server moved the model more than twice as far as the longest update: that is no client's
+doing (FL402).
 
 Do: set that client's learning rate to the others'. For a run: lower it, clip gradients, or warm up.
 
@@ -32,7 +35,7 @@ import numpy as np
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.cohorts import against_cohort, finite_update, lasting, received_losses, well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
-from fedvitals.diagnose.learning.curves import learning_curve
+from fedvitals.diagnose.learning.curves import beginning, learning_curve, overshoots, received
 from fedvitals.diagnose.learning.missing_zero_grad import piled
 from fedvitals.diagnose.learning.rates import (
     NEARLY_NONE,
@@ -61,11 +64,11 @@ LONGER = math.log(3.0)  # than the cohort's updates: a rate is judged by a first
 FIVEFOLD = math.log(5.0)
 OVERFLOWS = 10.0  # times the loss that the run began with
 RISEN = 1.2  # the second half of a participation over its loss on receipt
-NOT_LEARNT = 0.8  # of the loss that the run began with
+NOT_LEARNT = 0.8  # of the loss that the run began with, or of guessing
 MANY_ROUNDS = 0.2  # share of the rounds, at least two, in which most clients' losses must rise
 MOST_ROUNDS = 0.5  # the same where the model learns all the same
 LAST = 3  # evaluations that say how it ended
-HALVED, NEAR_BEST = 0.5, 1.1  # of the first loss, and of the least: such a model learns
+HALVED, NEAR_BEST = 0.5, 1.1  # of the first loss, or of guessing, and of the least: such a model learns
 LOOKS = "trains as with a learning rate far too high"  # said of clients that only the scorer finds
 ADVICE = (
     Action("compare the learning rate of {clients} with the others'"),
@@ -174,8 +177,8 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
     many = MOST_ROUNDS if _learns_all_the_same(chart) else MANY_ROUNDS
     if len(bad) < max(2, many * looked):
         bad = sorted({*bad, *leapt}) if leapt and _never_learnt(chart) else []
-    if not bad:
-        return
+    if not bad or any(number < bad[0] for number in chart.shared(overshoots)):
+        return  # what the server overshot, clients cannot train on with any rate: FL402 tells of it
     share = float(rising[counted].mean())
     worst = float(np.exp(median(jumps[(rising | sharp) & np.isin(chart.participations.round, bad)])))
     lasting = "; the model has not learnt since" if _never_learnt(chart) else ""
@@ -204,22 +207,26 @@ def _learns_all_the_same(chart: Chart) -> bool:
     """The loss has been halved at least and is about the best it ever was: small batches alone make losses rise and
     fall inside a participation."""
     try:
-        values = learning_curve(chart, LAST).finite.values
+        curve = learning_curve(chart, LAST).finite
     except CannotSee:
         return False
-    if len(values) <= LAST:
+    if len(curve) <= LAST:
         return False
-    last = float(np.median(values[-LAST:]))
-    return last < HALVED * float(values[0]) and last < NEAR_BEST * float(values.min())
+    last = curve.level(-LAST, None)
+    return last < HALVED * beginning(chart, curve) and last < NEAR_BEST * float(curve.values.min())
 
 
 def _never_learnt(chart: Chart) -> bool:
-    """The loss is still nearly what it was before the first step: leaps that are got over are no matter."""
+    """The loss is still nearly what it was before the first step, and the clients' on receipt as well, where it is
+    known: leaps that are got over are no matter, nor what is wrong with the evaluation's rows."""
     try:
-        values = learning_curve(chart, 2).finite.values
+        curve = learning_curve(chart, 2).finite
     except CannotSee:
         return False
-    return len(values) > 1 and bool(np.median(values[-3:]) > NOT_LEARNT * values[0])
+    own = chart.shared(received).finite
+    if len(own) > 1 and own.level(-LAST, None) <= NOT_LEARNT * own.values[0]:
+        return False
+    return len(curve) > 1 and curve.level(-LAST, None) > NOT_LEARNT * beginning(chart, curve)
 
 
 RULE = WrittenRule(

@@ -1,13 +1,14 @@
 """Slow convergence.
 
-Sees: a loss that falls steadily all through the run and is, at the end, still above two thirds of where it began: at
-the pace of the last half, as many rounds again would not bring it to half.
+Sees: a loss that falls steadily all through the run and is, at the end, still above two thirds of where it began, or
+of guessing: at the pace of the last half, as many rounds again would not bring it to half.
 
 Matters: nothing is broken; it is only far from done. More rounds, or larger steps, would bring more than any repair.
 
 Evidence: the loss at the start and the end, the fall a round, rounds to half at that pace.
 
-False alarms: it is information, never more. It asks for a fall that Mann and Kendall's test sees at one in a thousand.
+False alarms: it is information, never more, and stands under a plateau (FL404) of the same rounds. It
+asks for a fall that Mann and Kendall's test sees at one in a thousand.
 
 Do: more rounds, a higher learning rate, more epochs a round, server momentum.
 
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.coded import advice
-from fedvitals.diagnose.learning.curves import learning_curve, trend
+from fedvitals.diagnose.learning.curves import beginning, learning_curve, trend
 from fedvitals.diagnose.robust import slope
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.writing import short, write
@@ -28,7 +29,8 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 LEAST = 10  # rounds
 FALLS = -3.09  # Mann and Kendall's score, one-sided at one in a thousand
-FAR = 2 / 3  # of the loss at the start
+MANY = 10  # times as many rounds as there were: beyond it a pace foretells nothing
+FAR = 2 / 3  # of the loss at the start, or of guessing
 
 
 def _look(chart: Chart) -> Iterator[Finding]:
@@ -38,7 +40,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     start, end = float(curve.values[0]), curve.level(-3, None)
     half = len(curve) // 2
     pace = -slope(curve.rounds[half:].astype(float), curve.values[half:])
-    if not end > FAR * start > 0 or not pace > 0:
+    if not start > end > FAR * beginning(chart, curve) > 0 or not pace > 0:
         return
     missing = (end - start / 2) / pace
     gone = int(curve.rounds[-1] - curve.rounds[0])
@@ -48,9 +50,9 @@ def _look(chart: Chart) -> Iterator[Finding]:
         RULE,
         Severity.INFO,
         f"the {curve.of} falls steadily but slowly, from {start:.4g} to {end:.4g} in {gone} rounds; at the pace of the "
-        f"last half it takes {missing:.0f} more to half of the start",
+        f"last half {_outlook(missing, gone)}",
         grade=Grade.ACCUSED,
-        rounds=curve.rounds[curve.rounds >= 0],
+        rounds=curve.rounds[half:],  # whose pace it is: a plateau of the same rounds explains it
         evidence={
             "start": short(start),
             "end": short(end),
@@ -59,6 +61,12 @@ def _look(chart: Chart) -> Iterator[Finding]:
         },
         next=(*advice(chart), Action("more rounds, a higher learning rate or more epochs a round", safe=False)),
     )
+
+
+def _outlook(missing: float, gone: int) -> str:
+    if missing > MANY * gone:
+        return "it does not get to half of the start in ten times as many"
+    return f"it takes {missing:.0f} more to half of the start"
 
 
 RULE = WrittenRule(code="FL406", name="slow convergence", page=__doc__ or "", look=_look)

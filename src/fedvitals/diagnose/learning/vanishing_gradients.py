@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.learning.curves import learning_curve
+from fedvitals.diagnose.learning.curves import beginning, learning_curve
 from fedvitals.diagnose.learning.depths import depths
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
@@ -50,7 +50,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     if not gone[0] or (ratios[:, 0] < BELOW).mean() <= MOST:
         return
     curve = learning_curve(chart, 2).finite
-    if len(curve) < 2 or np.median(curve.values[-3:]) < LEARNT * curve.values[0]:
+    if len(curve) < 2 or np.median(curve.values[-3:]) < LEARNT * beginning(chart, curve):
         return
     layers = tuple(name for name, one in zip(seen.names, gone, strict=True) if one)
     ratio = float(np.median(ratios[:, 0]))
