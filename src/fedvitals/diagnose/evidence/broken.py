@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, about, accusations
+from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, about, accusations, check_comparable
 from fedvitals.diagnose.evidence.breaks import Break
 from fedvitals.diagnose.rule import Rule, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
@@ -31,6 +31,7 @@ def break_rule(
     """A rule that looks for breaks first, and takes the scorer's word for who has none."""
 
     def look(chart: Chart) -> Iterator[Finding]:
+        check_comparable(chart)
         found = chart.shared(breaks)
         yield from broken(chart, rule, found, f"{sentence}: ", worded, severity, next)
         named = chart.names([one.client for one in found])

@@ -32,7 +32,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.cohorts import SMALLEST, lasting, well
-from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, SEE, about, accusations
+from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, SEE, about, accusations, check_comparable
 from fedvitals.diagnose.evidence.breaks import steeper
 from fedvitals.diagnose.evidence.broken import broken, times_its_own
 from fedvitals.diagnose.learning.rates import blamed, first_gradients
@@ -60,6 +60,8 @@ def _look(chart: Chart) -> Iterator[Finding]:
     rows = np.flatnonzero(far & _stays(chart, far))
     if len(rows):
         yield _of_clients(chart, rows, gradients, lengths)
+    else:
+        check_comparable(chart)
     clients = np.unique(chart.participations.client[rows]).tolist()
     leapt = [one for one in chart.shared(steeper) if one.client not in clients]
     yield from broken(chart, RULE, leapt, f"{LOOKS}: its first gradients are ", times_its_own, Severity.WARNING, ADVICE)
