@@ -58,12 +58,17 @@ def broken(
     yield write(
         rule,
         severity,
-        f"client {names[0]} {sentence}from round {found[0].rounds[0]} on {worded(found[0])}{also}",
+        f"client {names[0]} {sentence}{found[0].since} {worded(found[0])}{also}",
         grade=Grade.ACCUSED,
         rounds=[number for one in found for number in one.rounds],
         clients=names,
         evidence={
-            name: {"step": short(one.size), "before": short(one.before), "since_round": one.rounds[0]}
+            name: {
+                "step": short(one.size),
+                "before": short(one.before),
+                "since_round": one.rounds[0],
+                **({"until_round": one.rounds[-1]} if one.over else {}),
+            }
             for name, one in zip(names, found, strict=True)
         },
         next=[about(one, names) for one in next],
