@@ -130,3 +130,13 @@ def test_a_multiple_of_an_update_is_no_missing_zero_grad(tmp_path: Path, seed: i
     }
     chart = trained(tmp_path, changes, [{"kind": "scaled-update", "clients": [4], "from_round": 5, "strength": 10.0}])
     assert [(one.code, one.clients) for one in found(chart, "FL4", "FL6")] == [("FL602", ("4",))]
+
+
+def test_a_layer_that_was_frozen_for_a_while_is_named_for_that_while(tmp_path: Path) -> None:
+    """Four rounds of fifteen, with their end; twice only is nothing."""
+    fault = {"kind": "frozen-layer", "clients": [int(CULPRIT)], "from_round": 4}
+    changes = {**BASE, **SPREADS["iid"], "train.rounds": 15}
+    (one,) = found(trained(tmp_path / "four", changes, [{**fault, "until_round": 7}]), "FL409")
+    assert (one.clients, one.rounds) == ((CULPRIT,), (4, 5, 6, 7))
+    assert "from round 4 until round 7; in the same rounds" in one.why
+    assert found(trained(tmp_path / "two", changes, [{**fault, "until_round": 5}]), "FL409") == ()
