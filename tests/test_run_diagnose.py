@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import shutil
@@ -11,6 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 import fedvitals
 from fedvitals.diagnose import Diagnosis
@@ -140,3 +145,41 @@ def test_verdicts_are_a_mapping_by_any_form_of_the_id() -> None:
     assert (3 in verdicts, "3" in verdicts, 4 in verdicts) == (True, True, False)
     assert (verdicts[3], verdicts.get(4), list(verdicts)) == ((finding,), None, ["3"])
     assert repr(verdicts) == "Verdicts({'3': ['FL405']})"
+
+
+def _unscaled(run: Run, verdicts: list[list[object]]) -> None:
+    """Six clients on digits, of whom one forgets to divide by 16; whoever is named is left out."""
+    digits, model = load_digits(), nn.Linear(64, 10)
+    x, y = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
+    for number in range(5):
+        with run.round(number, model=model) as rnd:
+            states = {}
+            for cid in range(6):
+                own, rows = copy.deepcopy(model), torch.arange(cid, len(y), 6)
+                optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+                with rnd.client(cid, samples=len(rows)) as client:
+                    client.watch(own)
+                    for batch in torch.split(rows, 32):
+                        optimizer.zero_grad()
+                        loss = cross_entropy(own(x[batch] * (16 if cid == 4 else 1)), y[batch])
+                        torch.autograd.backward(loss)
+                        optimizer.step()
+                        client.step(loss.detach())
+                    states[cid] = own.state_dict()
+                    client.submit(states[cid], loss=float(loss.detach()))
+            bad = rnd.verdicts()
+            verdicts.append([*bad])
+            kept = [state for cid, state in states.items() if cid not in bad]
+            model.load_state_dict({name: torch.stack([one[name] for one in kept]).mean(0) for name in kept[0]})
+
+
+def test_verdicts_keep_inputs_of_another_scale_out_of_every_round() -> None:
+    """Its rows stay as they are, so it is named in each round, and not in the first one alone; it had no "before"."""
+    verdicts: list[list[object]] = []
+    torch.manual_seed(0)
+    with started() as run:
+        _unscaled(run, verdicts)
+        (found,) = [one for one in run.diagnose().findings if one.code == "FL506"]
+    assert verdicts == [["4"]] * 5
+    assert found.rounds == (0, 1, 2, 3, 4)
+    assert "as long as the others', and its update" in found.why

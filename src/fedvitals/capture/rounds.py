@@ -236,9 +236,9 @@ class RoundSession:
         """Clients of this round whose updates are known to be bad by now, each with what was found: to be asked before
         they are aggregated, as in `states = [s for cid, s in states if cid not in bad]`; then `rnd.rejected(bad)`.
 
-        Only findings of severity warning or critical that are about this round's updates (integrity, learning). The
-        round's updates are summarised, written and read back first. That takes the time it takes, some milliseconds
-        for a short run: it is not counted against the budget, because it was asked for.
+        Only findings of severity warning or critical that are about this round's updates (integrity, learning, spoilt
+        inputs and labels). The round's updates are summarised, written and read back first. That takes the time it
+        takes, some milliseconds for a short run: it is not counted against the budget, because it was asked for.
         """
         if self._judge is None or not self.recorder.alive:
             return {}

@@ -13,7 +13,8 @@ from fedvitals.diagnose.rule import Rule
 from fedvitals.store.protocol import RunReader
 from fedvitals.vocabulary import Finding, Severity
 
-ABOUT_UPDATES = ("FL4", "FL6")  # a slow client, or one that the model serves badly, still sends a good update
+# Whose rows are spoilt sends updates to leave out; a slow client, or one that the model serves badly, a good one.
+ABOUT_UPDATES = ("FL4", "FL506", "FL507", "FL6")
 
 
 class Verdicts(Mapping[object, tuple[Finding, ...]]):

@@ -125,3 +125,31 @@ def test_first_gradients_that_leap_are_seen(sound: Chart) -> None:
 
     assert _seen(steeper(lifted(range(6, ROUNDS)))) == [(5, 6)]
     assert steeper(lifted(range(ROUNDS))) == ()
+
+
+@settings(max_examples=4, deadline=None)
+@given(WHO, WHEN, st.sampled_from([-1.0, 8.0]))
+def test_what_ends_is_told_until_it_ends(sound: Chart, client: int, begins: int, factor: float) -> None:
+    """Two participations as before tell that it is over; after the first of them nobody knows."""
+    chart = _sent(sound, _rows(sound, client, range(begins, begins + 2)), factor)
+    look = turned if factor < 0 else lengthened
+    (one,) = look(chart)
+    assert (one.rounds, one.over) == ((begins, begins + 1), True)
+    assert one.since == f"from round {begins} until round {begins + 1},"
+    (one,) = look(chart.until(begins + 2))
+    assert (one.rounds, one.over) == ((begins, begins + 1, begins + 2), False)
+
+
+def test_what_ends_may_begin_again(sound: Chart) -> None:
+    """The sound rounds between are left out."""
+    rows = np.concatenate([_rows(sound, 3, range(4, 6)), _rows(sound, 3, range(8, ROUNDS))])
+    (one,) = turned(_sent(sound, rows, -1.0))
+    assert (one.rounds, one.over) == ((4, 5, *range(8, ROUNDS)), False)
+
+
+def test_what_goes_on_does_not_end(sound: Chart) -> None:
+    """In all its rounds."""
+    for factor, look in ((-1.0, turned), (8.0, lengthened)):
+        for client in range(0, 20, 4):
+            (one,) = look(_sent(sound, _rows(sound, client, range(4, ROUNDS)), factor))
+            assert (one.rounds, one.over) == (tuple(range(4, ROUNDS)), False)

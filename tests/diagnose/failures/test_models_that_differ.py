@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from charted import Clock, diagnosed, found, looped, model
 
+from fedvitals.diagnose.folding import fold
+from fedvitals.diagnose.registry import RULES
 from fedvitals.run import Run
+from fedvitals.vocabulary import Grade
 
 
 def test_a_mismatch_names_the_layer(tmp_path: Path) -> None:
@@ -111,3 +115,14 @@ def test_asynchronous_clients_are_compared_by_version(tmp_path: Path) -> None:
     chart = looped(tmp_path, loop)
     assert len(set(chart.participations.base_version.tolist())) == 3
     assert found(chart, "FL108") == ()
+
+
+def test_who_trains_on_another_model_is_accused_of_nothing_else(tmp_path: Path) -> None:
+    """What its updates look like then stands under the cause; what another client does stands beside it."""
+    chart = looped(tmp_path, receiving(lambda number, client: 0 if client == 2 else number))
+    (cause,) = found(chart, "FL108")
+    own = [replace(cause, code=code, grade=Grade.ACCUSED) for code in ("FL409", "FL412", "FL413", "FL414", "FL602")]
+    other = replace(own[-1], clients=("3",))
+    first, second = fold([*own, other, cause], {rule.code: rule.explains for rule in RULES})
+    assert (first.code, second) == ("FL108", other)
+    assert {one.code for one in first.symptoms} == {one.code for one in own}

@@ -100,3 +100,18 @@ def test_sums_alone_show_no_client(tmp_path: Any) -> None:
     """At level sealed the rules about updates are not observable, and say so."""
     found = _diagnosed(str(tmp_path), observe={"level": "sealed"})
     assert {"FL601", "FL604", "FL606", "FL608"} <= set(found.not_observable)
+
+
+def test_three_clients_are_too_few_to_tell(tmp_path: Any) -> None:
+    """With three of them no rule about updates calls a run fine in which one sends the mirror image."""
+    found = _diagnosed(
+        str(tmp_path),
+        data={"source": "digits", "clients": 3},
+        train={"rounds": 9, "clients_per_round": 3},
+        faults=[{"kind": "sign-flip", "clients": [1], "from_round": 5}],
+    )
+    blind = {"FL506", "FL507", "FL601", "FL602", "FL603", "FL607", "FL608"}
+    assert {found.not_observable.get(code) for code in blind} == {
+        "no round has 4 clients whose updates can be compared"
+    }
+    assert not blind & set(found.looked)

@@ -114,3 +114,29 @@ def test_a_bias_before_a_normalisation_is_moved_by_rounding_alone() -> None:
     norms = np.tile(np.array([1.0, 1e-9, 1e-2], np.float32), (20, 1))
     norms[3, 1], norms[5:9, 1] = 1e-5, 0.0
     assert _rounding(norms, np.ones(20, bool)).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_multiple_of_an_update_is_no_missing_zero_grad(tmp_path: Path, seed: int) -> None:
+    """Ten times as long, of a client whose losses go the way they went: a scaled update heads what is found."""
+    changes = {
+        "data.clients": 10,
+        "data.partition": "iid",
+        "train.clients_per_round": 10,
+        "train.rounds": 15,
+        "train.batch_size": 16,
+        "execute.workers": 1,
+        "seed": seed,
+    }
+    chart = trained(tmp_path, changes, [{"kind": "scaled-update", "clients": [4], "from_round": 5, "strength": 10.0}])
+    assert [(one.code, one.clients) for one in found(chart, "FL4", "FL6")] == [("FL602", ("4",))]
+
+
+def test_a_layer_that_was_frozen_for_a_while_is_named_for_that_while(tmp_path: Path) -> None:
+    """Four rounds of fifteen, with their end; twice only is nothing."""
+    fault = {"kind": "frozen-layer", "clients": [int(CULPRIT)], "from_round": 4}
+    changes = {**BASE, **SPREADS["iid"], "train.rounds": 15}
+    (one,) = found(trained(tmp_path / "four", changes, [{**fault, "until_round": 7}]), "FL409")
+    assert (one.clients, one.rounds) == ((CULPRIT,), (4, 5, 6, 7))
+    assert "from round 4 until round 7; in the same rounds" in one.why
+    assert found(trained(tmp_path / "two", changes, [{**fault, "until_round": 5}]), "FL409") == ()

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.course import course
+from fedvitals.diagnose.evidence.course import LEAST_COHORT, course
 from fedvitals.diagnose.evidence.limits import ACCUSED, SUSPECTED
 from fedvitals.diagnose.evidence.measures import NAMES
 from fedvitals.diagnose.evidence.suspicion import Suspicion, suspicions
 from fedvitals.diagnose.evidence.together import Turn
-from fedvitals.diagnose.rule import Rule, Sight, WrittenRule
+from fedvitals.diagnose.rule import CannotSee, Rule, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import see_client, write
 from fedvitals.store.table import Floats
@@ -89,10 +89,18 @@ def scored_rule(
     """A rule that has nothing to look at but what the scorer says of these kinds; its page says the rest."""
 
     def look(chart: Chart) -> Iterator[Finding]:
+        check_comparable(chart)
         return accusations(chart, rule, kinds, sentence, severity, next)
 
     rule = WrittenRule(code, name, page, look, frozenset({Sight.SKETCHES}), HARMS)
     return rule
+
+
+def check_comparable(chart: Chart) -> None:
+    """CannotSee where no update was ever held against others. To be asked by rules that have nothing else to go by: who
+    looks at the run as a whole, too, goes on."""
+    if not len(chart.shared(course).measured):
+        raise CannotSee(f"no round has {LEAST_COHORT} clients whose updates can be compared")
 
 
 def accusations(

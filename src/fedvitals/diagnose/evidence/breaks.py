@@ -8,6 +8,9 @@ factor; rows of another scale lift the first gradient. Later the model has been 
 So each client's three participations before are held against the next two, a step of one participation that lasts for
 two. How large it must be is said by the run itself: by the steps that all its clients took in earlier rounds, and the
 client by itself. A run in which such steps are nothing rare has no breaks.
+
+What began may end: from the first two participations in a row that are as those before it again, until two in a row are
+not, the client is left in peace.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ BEYOND_OWN = 2.0  # times the client's own largest step before
 FAR_BEYOND_OWN, RARE_OF_STEADY = 8.0, 0.04  # of a client that has been so steady, steps of others say less
 PROFILE = 1.0  # by how much the logarithm of a layer's share may differ
 TELLING_SHARE = math.log(0.05)  # of an update's norm, that a layer's must be
+SAME_WAY = 2 * SKETCHED  # cosine to those before, from which on an update goes with them, or below minus that against
+HALF = 0.5  # of the leap: what is less long than that above those before is as they were
 NOTHING_LEFT = 0.03  # of the loss that the run began with: of rows that are learnt the rest is chance
 LEAST_NOISE = 0.02
 LOSS_TOO = 0.5  # of the leap in length that must remain when the loss is taken off
@@ -48,9 +53,15 @@ class Break:
 
     client: int
     row: int
-    rounds: tuple[int, ...]  # from then on
+    rounds: tuple[int, ...]  # from then on, while it was another
     size: float  # of the step: a cosine, or a logarithm
     before: float  # the same number of the steps before it: how alike its last two were, or its own largest
+    over: bool = False  # whether it was as before again when the run ended
+
+    @property
+    def since(self) -> str:
+        """In words, when."""
+        return f"from round {self.rounds[0]} {f'until round {self.rounds[-1]},' if self.over else 'on'}"
 
 
 def turned(chart: Chart) -> tuple[Break, ...]:
@@ -70,7 +81,8 @@ def turned(chart: Chart) -> tuple[Break, ...]:
         for client in clients[fits]:
             opposite, later = _against_before(chart, steps.rows[client, place - BEFORE : place + AFTER])
             if opposite < TURNED and later < 0:
-                found.append(_break(chart, steps, int(client), place, opposite, float(mine[client, place - 1])))
+                sides = _sides(chart, steps.rows[client], place)
+                found.append(_break(chart, steps, int(client), place, opposite, float(mine[client, place - 1]), sides))
     return _earliest(found)
 
 
@@ -89,7 +101,7 @@ def lengthened(chart: Chart) -> tuple[Break, ...]:
             or not alike[client, place] > AGAINST * alike[client, place - 1] - SKETCHED
         ):
             continue
-        found = _break(chart, steps, client, place, leap, own)
+        found = _break(chart, steps, client, place, leap, own, _above(lengths[client], place, leap))
         likely.append(found)
         rare = RARE_LEAPS if leap < FAR_BEYOND_OWN * own else RARE_OF_STEADY
         lone = leap > BEYOND_OWN * own and earlier.share(row, AGAINST * leap) < rare
@@ -123,7 +135,7 @@ def steeper(chart: Chart) -> tuple[Break, ...]:
         row, leap = int(steps.rows[client, place]), float(leaps[client, place])
         if can[row] and leap > NOISES * earlier.noise(row) and earlier.share(row, AGAINST * leap) < RARE_LIFTS:
             own = float(np.abs(np.diff(lengths[client, :place])).max())
-            found.append(_break(chart, steps, client, place, leap, own))
+            found.append(_break(chart, steps, client, place, leap, own, _above(lengths[client], place, leap)))
     return _earliest(found)
 
 
@@ -238,10 +250,39 @@ def _keeps_profile(chart: Chart, rows: Ints, place: int) -> bool:
     return bool((np.abs(shares[BEFORE] - usual)[telling] < PROFILE).all())
 
 
-def _break(chart: Chart, steps: Steps, client: int, place: int, size: float, before: float) -> Break:
+def _above(values: Floats, place: int, leap: float) -> Floats:
+    """[participations from this place on]: 1 where such a value is far above those before it, -1 where not."""
+    limit = values[place - BEFORE : place].max() + HALF * leap
+    return np.where(np.isnan(values[place:]), 0.0, np.where(values[place:] > limit, 1.0, -1.0))
+
+
+def _sides(chart: Chart, rows: Ints, place: int) -> Floats:
+    """[participations from this place on]: 1 where an update goes against those before it, -1 where with them."""
+    updates = chart.updates
+    if updates is None or updates.sketches is None:
+        return np.ones(len(rows) - place)
+    kept = rows[place - BEFORE :]
+    sketches = unit(trained_sketches(updates, updates.sketches[kept[kept >= 0]]).astype(np.float64))
+    alike = sketches[BEFORE:] @ unit(sketches[:BEFORE].sum(axis=0))
+    return np.where(np.abs(alike) < SAME_WAY, 0.0, -np.sign(alike))
+
+
+def _another(sides: Floats) -> Bools:
+    """Of participations from a break on, those in which the client is another: what two in a row say holds."""
+    found, now = np.ones(len(sides), bool), 1.0
+    for place in range(AFTER, len(sides)):
+        if (sides[place : place + AFTER] == -now).sum() == AFTER:
+            now = -now
+        found[place] = now > 0
+    return found
+
+
+def _break(chart: Chart, steps: Steps, client: int, place: int, size: float, before: float, sides: Floats) -> Break:
     rows = steps.rows[client, place:]
-    rounds = tuple(sorted({int(one) for one in chart.participations.round[rows[rows >= 0]]}))
-    return Break(client, int(rows[0]), rounds, size, before)
+    rows = rows[rows >= 0]
+    another = _another(sides[: len(rows)])
+    rounds = tuple(sorted({int(one) for one in chart.participations.round[rows[another]]}))
+    return Break(client, int(rows[0]), rounds, size, before, over=not another[-1])
 
 
 def _earliest(found: list[Break]) -> tuple[Break, ...]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, about, accusations
+from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, about, accusations, check_comparable
 from fedvitals.diagnose.evidence.breaks import Break
 from fedvitals.diagnose.rule import Rule, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
@@ -31,6 +31,7 @@ def break_rule(
     """A rule that looks for breaks first, and takes the scorer's word for who has none."""
 
     def look(chart: Chart) -> Iterator[Finding]:
+        check_comparable(chart)
         found = chart.shared(breaks)
         yield from broken(chart, rule, found, f"{sentence}: ", worded, severity, next)
         named = chart.names([one.client for one in found])
@@ -57,12 +58,17 @@ def broken(
     yield write(
         rule,
         severity,
-        f"client {names[0]} {sentence}from round {found[0].rounds[0]} on {worded(found[0])}{also}",
+        f"client {names[0]} {sentence}{found[0].since} {worded(found[0])}{also}",
         grade=Grade.ACCUSED,
         rounds=[number for one in found for number in one.rounds],
         clients=names,
         evidence={
-            name: {"step": short(one.size), "before": short(one.before), "since_round": one.rounds[0]}
+            name: {
+                "step": short(one.size),
+                "before": short(one.before),
+                "since_round": one.rounds[0],
+                **({"until_round": one.rounds[-1]} if one.over else {}),
+            }
             for name, one in zip(names, found, strict=True)
         },
         next=[about(one, names) for one in next],

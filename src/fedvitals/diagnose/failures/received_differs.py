@@ -25,6 +25,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.evidence.accusing import SCORED_CODES
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.words import listed, ranges
 from fedvitals.diagnose.writing import see_client, times, write
@@ -123,4 +124,5 @@ RULE = WrittenRule(
     page=__doc__ or "",
     look=_look,
     needs=frozenset({Sight.PARTICIPATIONS}),
+    explains=SCORED_CODES | {"FL409", "FL412", "FL413", "FL414"},  # from another model, any training looks odd
 )

@@ -8,8 +8,8 @@ of another scale or in another order leave, beside the others and its own past.
 
 Matters: pixels of 0 to 255 among pixels of 0 to 1, or columns in another order, make one client's update wrong for all.
 
-Evidence: by how many times both are longer; else the measures that carried it, beside those of the others and its own
-before.
+Evidence: by how many times both are longer, and the rounds from then on in which the gradient is; else the measures
+that carried it, beside those of the others and its own before.
 
 False alarms: without a fault a first gradient was five times as long as three quarters of the others' and as the
 client's own before, and the update too, of clients with a dozen rows only, and once: so gradients must stay twice as
@@ -32,7 +32,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.cohorts import SMALLEST, lasting, well
-from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, SEE, about, accusations
+from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, SEE, about, accusations, check_comparable
 from fedvitals.diagnose.evidence.breaks import steeper
 from fedvitals.diagnose.evidence.broken import broken, times_its_own
 from fedvitals.diagnose.learning.rates import blamed, first_gradients
@@ -57,9 +57,11 @@ ADVICE = (
 def _look(chart: Chart) -> Iterator[Finding]:
     gradients, lengths = _times(chart, chart.shared(first_gradients)), _times(chart, chart.participations.update_norm)
     far = blamed(chart, (gradients > FAR) & (lengths > FAR) & chart.shared(well))
-    rows = np.flatnonzero(far & _stays(chart, far))
+    rows = np.flatnonzero(_stays(chart, far))
     if len(rows):
         yield _of_clients(chart, rows, gradients, lengths)
+    else:
+        check_comparable(chart)
     clients = np.unique(chart.participations.client[rows]).tolist()
     leapt = [one for one in chart.shared(steeper) if one.client not in clients]
     yield from broken(chart, RULE, leapt, f"{LOOKS}: its first gradients are ", times_its_own, Severity.WARNING, ADVICE)
@@ -70,8 +72,8 @@ def _look(chart: Chart) -> Iterator[Finding]:
 
 
 def _stays(chart: Chart, far: Bools) -> Bools:
-    """Of clients whose gradients are longer than most from then on too: inputs stay as they are, and a row that is hard
-    to learn is hard once."""
+    """Of clients whose gradients are longer than most from then on too, all participations in which they are: inputs
+    stay as they are, and a row that is hard to learn is hard once."""
     gradients = chart.shared(first_gradients)
     with np.errstate(divide="ignore", invalid="ignore"):
         longer = gradients / _usual(chart, gradients) > STILL
@@ -119,11 +121,13 @@ def _of_clients(chart: Chart, rows: Ints, gradients: Floats, lengths: Floats) ->
     order = np.argsort(-gradients[first])
     names, top = chart.names(clients[order]), int(first[order[0]])
     also = f"; the same of {listed(names[1:])}" if len(names) > 1 else ""
+    earlier = table.attempt[chart.histories[int(table.client[top])]] < table.attempt[top]
+    before = " and as its own before" if earlier.any() else ""
     return write(
         RULE,
         Severity.WARNING,
         f"client {names[0]}'s first gradient of round {table.round[top]}, of the model that all received, is "
-        f"{factor(gradients[top])} as long as the others' and as its own before, and its update "
+        f"{factor(gradients[top])} as long as the others'{before}, and its update "
         f"{factor(lengths[top])}: its inputs are of another scale{also}",
         grade=Grade.ACCUSED,
         rounds=table.round[rows],

@@ -8,8 +8,8 @@ others and its own past, while its direction and its losses stay as they were.
 Matters: an average follows the longest vector. Scaling is how a single client outvotes all others, by malice or by
 sending a sum where a mean was asked for.
 
-Evidence: by how many times they are longer, and its own largest change before; else the measures that carried it,
-beside those of the others and its own before.
+Evidence: by how many times they are longer, its own largest change before, and the rounds until two updates in a row
+were as long as before again; else the measures that carried it, beside those of the others and its own before.
 
 False alarms: the leap must be five robust deviations of the changes that all clients showed in earlier rounds, of whom
 less than one in fifty had changed by half as much (one in 25 where the client itself was far steadier), and twice the
@@ -19,8 +19,8 @@ nothing leaps, the threshold was taken from the largest scores over all clients 
 rates measured on data never used for that are on the page of the fault bench. It compares with the cohort and with the
 client's own past, so a client whose data really changed looks guilty too.
 
-Do: check whether it sums over steps or weighs by its rows itself; bound the norm of updates, or take a robust
-aggregator.
+Do: check whether it sums over steps or weighs by its rows itself, and for a missing optimizer.zero_grad(), which shows
+as FL414 only where the losses tell it apart; bound the norm of updates, or take a robust aggregator.
 
 Papers: Bagdasaryan et al., "How to backdoor federated learning" (model replacement), AISTATS 2020.
 """

@@ -7,8 +7,9 @@ others; it does not turn around.
 
 Matters: averaged in, it undoes the work of as many honest clients as it outweighs.
 
-Evidence: the cosine of the updates after to those before, and how alike its last two before had been; else the
-measures that carried it, beside those of the others and its own before.
+Evidence: the cosine of the updates after to those before, how alike its last two before had been, and the rounds until
+two updates in a row went with those before again; else the measures that carried it, beside those of the others and its
+own before.
 
 False alarms: who turns is accused only in a run in which hardly anybody has turned before (in less than one of a
 hundred participations), on a model that is well, if it had never turned itself, if the loss of the model on its rows is

@@ -3,7 +3,8 @@
 Sees: a trainable layer of a client's update that is exactly zero while other layers of the same update move. When the
 layer moves in most of the cohort it is this client's fault, and it is named with the layer; when it stands still for
 everybody in every round it is the job's. Integer buffers and layers known not to be trainable are left out, and so are
-biases before a normalisation, which moves them by rounding alone, and clients whose rows are all learnt.
+biases before a normalisation, which moves them by rounding alone, and clients whose rows are all learnt. A client's
+layer stands still in most of its participations from the first such one on, or to the last of at least three.
 
 Matters: a client whose layer stands still (requires_grad = False, a parameter left out of the optimizer) drags the
 average of that layer back to where it was. A layer dead for everybody learns nothing at all.
@@ -40,6 +41,7 @@ from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 MOST_MOVE = 0.8  # share of the others whose layer must move before one that stands still is a single client's fault
 ROUNDING = 1e-6  # of the longest layer
+LEAST_HITS = 3  # participations in which a single client's layer stands still, of a time that ended
 LEAST_SEEN = 2  # participations in which a layer must stand still to be dead for everybody
 
 
@@ -101,23 +103,26 @@ def _of_clients(chart: Chart, alone: Bools) -> Iterator[Finding]:
         mine = np.flatnonzero((table.client == client) & updates.present)
         rows = mine[alone[mine].any(axis=1)]
         since = mine[table.round[mine] >= table.round[rows[0]]]
+        meanwhile = since[table.round[since] <= table.round[rows[-1]]]
         hit = np.asarray(alone[rows].any(axis=0))
+        lasts = len(rows) * 2 > (len(meanwhile) if len(rows) >= LEAST_HITS else len(since))
         # Now and then, or only on a sick model: units that were not reached, not a layer that was left out.
-        if len(rows) * 2 <= len(since) or not chart.shared(well)[rows].any():
-            continue
-        yield _of_client(chart, int(client), rows, hit)
+        if lasts and chart.shared(well)[rows].any():
+            until = table.round[rows[-1]] if len(rows) * 2 <= len(since) else None
+            yield _of_client(chart, int(client), rows, hit, until)
 
 
-def _of_client(chart: Chart, client: int, rows: Ints, hit: Bools) -> Finding:
+def _of_client(chart: Chart, client: int, rows: Ints, hit: Bools, until: int | None) -> Finding:
     table, updates = chart.participations, chart.updates
     assert updates is not None
     layers = _names(chart, hit)
     same = np.isin(table.round, table.round[rows]) & (table.client != client) & updates.present
     moved = int((updates.norms[same][:, hit] > 0).all(axis=1).sum())
     name = chart.clients[client]
+    end = "on" if until is None else f"until round {until}"
     why = (
         f"{listed(layers)} of client {name} did not move at all in {len(rows)} participations from round "
-        f"{table.round[rows[0]]} on; in the same rounds it moved in {moved} of {int(same.sum())} others"
+        f"{table.round[rows[0]]} {end}; in the same rounds it moved in {moved} of {int(same.sum())} others"
     )
     return write(
         RULE,

@@ -17,7 +17,9 @@ the typical client's where that is more, and by Student's law: a few participati
 round whose model is well and after at least three usual participations, and last: for four participations, and six of
 seven from then on lie beyond the middle of the leap, as a few lucky batches do not. A client whose learning rate was
 raised by just that factor looks the same. With one or two steps a participation there is nothing, or next to nothing,
-to pile up: not seen.
+to pile up: not seen. Who sends a multiple of its update is told apart by its losses, which go the usual way: where an
+update is longer and in nothing else another, they must lie six times further from it than the others' do, else it is a
+scaled update (FL602). Another optimizer or momentum at one client may look like piled gradients.
 
 Do: optimizer.zero_grad() before each backward().
 
@@ -35,6 +37,7 @@ import numpy as np
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.cohorts import in_order, row_medians, well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
+from fedvitals.diagnose.evidence.breaks import lengthened
 from fedvitals.diagnose.learning.changes import changes
 from fedvitals.diagnose.learning.loss_paths import unusual_path
 from fedvitals.diagnose.learning.piling import of_run
@@ -50,6 +53,7 @@ LEAST_STEPS = 3
 LEAST, MOST = 0.5, 1.4  # of what piling gives, on a logarithmic scale
 AMBIGUOUS_STEPS = 6  # from here on a plain factor (a scaled update) of five is inside these bounds too
 OTHER_WAY = 2.0  # then the losses must lie this many times further from their usual way than the others' do
+SURELY_OTHER_WAY = 6.0  # of updates that are longer and in nothing else another: scaled ones got to 5.3 by chance
 LONGER = 0.6  # of the leap must show in the update's length: the rest is what its first gradient happened to be
 DOUBLED = math.log(2.0)
 SOON = 3  # participations after which swings may show
@@ -58,7 +62,7 @@ LASTS = 0.85  # of the participations from the leap on lie beyond its middle
 NOISE = 0.05  # of a logarithm of a rate: clients with one batch an epoch show none at all
 LOOKS = "trains as if its gradients were never set to zero"  # said of clients that only the scorer finds
 ADVICE = (
-    Action("look for a missing optimizer.zero_grad() at {clients}"),
+    Action("look for a missing optimizer.zero_grad() at {clients}, or another optimizer or momentum"),
     Action(SEE),
 )
 
@@ -67,7 +71,8 @@ def _look(chart: Chart) -> Iterator[Finding]:
     found = chart.shared(piled)
     for one in found:
         yield _of_client(chart, one)
-    named = chart.names([one.client for one in found])
+    scaled = {one.client for one in chart.shared(lengthened)}  # sent more than they trained (FL602)
+    named = chart.names(sorted({one.client for one in found} | scaled))
     likely = list(accusations(chart, RULE, ("missing-zero-grad",), LOOKS, Severity.WARNING, ADVICE, but=named))
     yield from likely
     if not found and not likely:
@@ -106,6 +111,7 @@ def _piled(chart: Chart) -> Iterator[Pile]:
     fits = above & (shift > least) & (leap > least) & (longer > LONGER * leap)
     fits &= (change.split >= LEAST_USUAL) & (_lasting(away, change.split, shift) >= LASTS)
     healthy = chart.shared(well)
+    only_longer = {one.client for one in chart.shared(lengthened)}
     for client in np.flatnonzero(fits & (change.score > limits)):
         rows = chart.histories[client]
         place = int(change.split[client])
@@ -115,7 +121,8 @@ def _piled(chart: Chart) -> Iterator[Pile]:
         jumped = early[rows[place]] > DOUBLED  # at once: its rate is too high (FL412)
         swings = bool(((jumps[soon] > DOUBLED) & ~(early[soon] > DOUBLED)).any())  # a momentum of one may run away
         plausible = leap[client] < MOST * expected[client] or swings
-        sure = plausible and (steps[client] < AMBIGUOUS_STEPS or way > OTHER_WAY or swings)
+        other_way = way > (SURELY_OTHER_WAY if client in only_longer else OTHER_WAY)
+        sure = plausible and (steps[client] < AMBIGUOUS_STEPS or other_way or swings)
         if healthy[rows[place]] and not jumped and sure:
             yield Pile(int(client), place, float(leap[client]), float(change.score[client]), way)
 
