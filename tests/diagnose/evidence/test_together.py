@@ -75,17 +75,27 @@ def test_who_had_been_alike_before_may_change_alike(sound: Chart) -> None:
     assert turns(_added(before, [2, 9, 14], range(6, ROUNDS), seed=2)) == ()
 
 
-def test_where_groups_are_nothing_rare_none_tells_anything(sound: Chart) -> None:
+@pytest.mark.parametrize("spoilt", [4, 5, 6])
+def test_on_a_model_that_somebody_spoilt_there_are_no_groups(sound: Chart, spoilt: int) -> None:
+    """Of the rounds that are compared none may be one in which everybody's loss leapt: whole groups go astray then."""
+    chart = _added(sound, [2, 9, 14], range(6, ROUNDS))
+    table = chart.participations
+    leapt = np.where(table.round == spoilt, 10 * table.first_loss, table.first_loss)
+    assert len(turns(chart)) == 1
+    assert turns(replace(chart, participations=replace(table, first_loss=leapt), _shared={})) == ()
+
+
+def test_where_groups_are_nothing_rare_none_tells_anything() -> None:
     """Others part as clearly in another round; nor does one that is not clear, nor a pair that is little alike."""
     group = Turn(5, (2, 9, 14), (102, 109, 114), apart=3.0, alike=0.5, alike_before=0.0, nearest=6.0)
-    assert _graded(sound, group, [group]) is Grade.ACCUSED
-    assert _graded(sound, group, [group, replace(group, round=11, apart=2.8)]) is None
-    assert _graded(sound, group, [group, replace(group, round=6, apart=2.8)]) is Grade.ACCUSED
-    assert _graded(sound, replace(group, apart=1.5), [group]) is None
-    assert _graded(sound, replace(group, nearest=2.0), [group]) is None
+    assert _graded(group, [group]) is Grade.ACCUSED
+    assert _graded(group, [group, replace(group, round=11, apart=2.8)]) is None
+    assert _graded(group, [group, replace(group, round=6, apart=2.8)]) is Grade.ACCUSED
+    assert _graded(replace(group, apart=1.5), [group]) is None
+    assert _graded(replace(group, nearest=2.0), [group]) is None
     pair = replace(group, clients=(2, 9), rows=(102, 109))
-    assert _graded(sound, pair, [pair]) is Grade.ACCUSED
-    assert _graded(sound, replace(pair, alike=0.4), [pair]) is None
+    assert _graded(pair, [pair]) is Grade.ACCUSED
+    assert _graded(replace(pair, alike=0.4), [pair]) is None
 
 
 def test_a_backdoor_that_several_open_at_once_is_found_in_all_of_them() -> None:

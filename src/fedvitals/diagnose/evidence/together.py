@@ -14,7 +14,7 @@ the others had not; and where a run's clients part as clearly in other rounds, n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -66,6 +66,7 @@ class Turn:
     alike: float
     alike_before: float
     nearest: float  # of its clients, in robust deviations of the rest
+    sound: bool = True  # all of it on models that were well: on one that somebody spoilt whole groups go astray
     grade: Grade = Grade.SUSPECT
 
 
@@ -74,20 +75,16 @@ def turns(chart: Chart) -> tuple[Turn, ...]:
     candidates = list(_candidates(chart))
     found: list[Turn] = []
     for one in sorted(candidates, key=lambda each: -each.apart):
-        grade = _graded(chart, one, candidates)
+        grade = _graded(one, candidates)
         if grade is not None and not any(set(one.clients) & set(other.clients) for other in found):
-            found.append(Turn(one.round, one.clients, one.rows, *_numbers(one), grade))
+            found.append(replace(one, grade=grade))
     return tuple(found)
 
 
-def _numbers(one: Turn) -> tuple[float, float, float, float]:
-    return one.apart, one.alike, one.alike_before, one.nearest
-
-
-def _graded(chart: Chart, one: Turn, candidates: list[Turn]) -> Grade | None:
+def _graded(one: Turn, candidates: list[Turn]) -> Grade | None:
     """How sure it is that they are a group; None if it is not."""
     highest, lowest = UNLIKE_BEFORE
-    if one.nearest < FAR or not -lowest <= one.alike_before <= highest or not chart.shared(well)[list(one.rows)].all():
+    if not one.sound or one.nearest < FAR or not -lowest <= one.alike_before <= highest:
         return None
     before, after = OWN_ROUNDS
     others = max(
@@ -112,7 +109,7 @@ def _candidates(chart: Chart) -> Iterator[Turn]:
     if updates is None or updates.sketches is None:
         return
     rows = chart.shared(participated).rows
-    directions = _unlike(chart)
+    directions, good = _unlike(chart), chart.shared(well)
     numbers = np.where(rows >= 0, chart.participations.round[rows], np.iinfo(np.int64).max)
     for number, _ in chart.cohorts:
         place = (numbers < number).sum(axis=1)
@@ -123,7 +120,7 @@ def _candidates(chart: Chart) -> Iterator[Turn]:
             own = rows[there[:, None], place[there, None] + np.arange(-BEFORE, AFTER)]
             clearest = _clearest(number, there, own, directions)
             if clearest is not None:
-                yield clearest
+                yield replace(clearest, sound=bool(good[own[np.isin(there, clearest.clients)]].all()))
 
 
 def _unlike(chart: Chart) -> Numbers:
