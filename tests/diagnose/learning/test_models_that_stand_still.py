@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import pytest
 import torch
 from charted import Clock, alarms, diagnosed, found, looped, model
 from torch import nn
@@ -77,3 +78,28 @@ def test_it_takes_three_rounds(tmp_path: Path) -> None:
     """Fewer cannot be judged, and a run that failed in the first has none."""
     seen = diagnosed(_loop(tmp_path, rounds=2), "FL416")
     assert (list(seen.not_observable), seen.run.status) == (["FL416"], Status.FINISHED)
+
+
+@pytest.mark.parametrize("averaged", [True, False])
+def test_running_statistics_that_are_not_averaged(tmp_path: Path, averaged: bool) -> None:
+    """The server averages the parameters alone: the layers are named, and a whole average is not told of."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        net = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+        for number in range(6):
+            with run.round(number, model=net) as rnd:
+                states = []
+                for place in range(4):
+                    with rnd.client(place, samples=10) as client:
+                        own = copy.deepcopy(net)
+                        own(torch.randn(8, 4))
+                        with torch.no_grad():
+                            next(own.parameters()).add_(0.1 * torch.randn(5, 4))
+                        states.append(own.state_dict())
+                        client.submit(states[-1], loss=1.0)
+                kept = dict(net.named_parameters()) if not averaged else states[0]
+                net.load_state_dict({name: sum(one[name] for one in states) / 4 for name in kept}, strict=False)
+                rnd.evaluated(loss=2.0 - 0.1 * number)
+
+    findings = found(looped(tmp_path, loop), "FL416")
+    assert [one.layers for one in findings] == ([] if averaged else [("1.running_mean", "1.running_var")])

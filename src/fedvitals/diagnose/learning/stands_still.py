@@ -1,20 +1,23 @@
 """Model stands still.
 
 Sees: rounds whose updates were used and which left the global model as it was, to the last bit; and rounds in which
-every client sent back the model that it had been given.
+every client sent back the model that it had been given. Running statistics of normalisation layers that the global
+model never changes while the updates of most clients do.
 
 Matters: all rounds are the first one again. Losses, times and exit codes look like those of a training, and nothing is
-learnt.
+learnt. With the statistics of its first day a model is evaluated, and used, as another one than was trained.
 
 Evidence: the rounds in a row, how many updates they used, their median length, and whether the evaluation gets better
 all the same, which tells that the recorder is shown another model than the one that is trained.
 
 False alarms: an exact rule. A server that takes its rounds back on purpose, and a robust aggregation that picks the one
 client that sent nothing, look the same, and are the same to the model. Clients that have nothing left to learn are not
-judged, nor are models that are lost already.
+judged, nor are models that are lost already. Where clients keep statistics of their own on purpose, leave them out of
+what is submitted, or evaluate the clients' models: the global one is of no use with statistics of nobody.
 
-Do: put the average into the model that the next round starts from, and give `run.round` that one. Where updates are
-nothing: look at whether the optimizer holds the parameters of the model that is trained and sent, and at its rate.
+Do: average the whole `state_dict()`, not the parameters alone. Put the average into the model that the next round
+starts from, and give `run.round` that one. Where updates are nothing: look at whether the optimizer holds the
+parameters of the model that is trained and sent, and at its rate.
 
 Papers: none.
 """
@@ -31,12 +34,14 @@ from fedvitals.diagnose.cohorts import spoilt
 from fedvitals.diagnose.learning.curves import evaluated, trend
 from fedvitals.diagnose.learnt import all_learnt
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.words import ranges
+from fedvitals.diagnose.words import listed, ranges
 from fedvitals.diagnose.writing import short, times, write
 from fedvitals.store.table import Ints
 from fedvitals.vocabulary import Action, Finding, Outcome, Severity
 
 LEAST = 3  # rounds in a row
+RUNNING = ("running_mean", "running_var")  # as torch names them
+MOST = 0.5  # of the updates
 FALLS = -1.645  # Mann and Kendall's score, one-sided at one in twenty
 
 
@@ -51,6 +56,8 @@ def _look(chart: Chart) -> Iterator[Finding]:
     moved = {number for number in used if number not in set(nothing)}
     if len(still := _longest(_unmoved(chart, moved), used)) >= LEAST:
         yield _not_applied(chart, still, used)
+    elif kept := _statistics_kept(chart, used):
+        yield _not_averaged(chart, kept, used)
 
 
 def _used(chart: Chart) -> dict[int, Ints]:
@@ -77,6 +84,38 @@ def _longest(numbers: Iterable[int], of: Iterable[int]) -> list[int]:
         current = [*current, number] if number in wanted else []
         best = max(best, current, key=len)
     return best
+
+
+def _statistics_kept(chart: Chart, used: dict[int, Ints]) -> list[int]:
+    """Layers of running statistics that are the same in all global models while most updates move them."""
+    updates = chart.updates
+    models = [one for one in chart.models if updates is not None and one.layout == updates.layout.id]
+    if updates is None or len(models) <= LEAST:
+        return []
+    rows = np.concatenate([rows[updates.present[rows]] for rows in used.values()])
+    same = np.all([np.array_equal(one.stats, models[0].stats, equal_nan=True) for one in models])
+    if same or not len(rows):
+        return []
+    kept = np.all([(one.stats == models[0].stats).all(axis=1) for one in models], axis=0)
+    moved = (updates.norms[rows] > 0).mean(axis=0) > MOST
+    return [
+        place for place in np.flatnonzero(kept & moved).tolist() if updates.layout.layers[place].name.endswith(RUNNING)
+    ]
+
+
+def _not_averaged(chart: Chart, kept: Sequence[int], used: dict[int, Ints]) -> Finding:
+    layout = chart.updates.layout.layers if chart.updates is not None else ()
+    names = tuple(layout[place].name for place in kept)
+    return write(
+        RULE,
+        Severity.WARNING,
+        f"{listed(names)} of the global model never changed in {times(len(used), 'round')} whose updates moved them: "
+        "running statistics are not averaged, and the model is evaluated with those of its beginning",
+        rounds=used,
+        layers=names,
+        evidence={"rounds": len(used), "layers": len(names)},
+        next=(Action("average the whole state_dict(), with its running statistics", safe=False),),
+    )
 
 
 def _nothing_sent(chart: Chart, still: Sequence[int], used: dict[int, Ints]) -> Finding:
@@ -124,5 +163,5 @@ RULE = WrittenRule(
     page=__doc__ or "",
     look=_look,
     needs=frozenset({Sight.UPDATES}),
-    explains=frozenset({"FL404", "FL406", "FL409", "FL413", "FL501", "FL605"}),
+    explains=frozenset({"FL404", "FL406", "FL409", "FL411", "FL413", "FL501", "FL605"}),
 )
