@@ -19,8 +19,8 @@ nothing leaps, the threshold was taken from the largest scores over all clients 
 rates measured on data never used for that are on the page of the fault bench. It compares with the cohort and with the
 client's own past, so a client whose data really changed looks guilty too.
 
-Do: check whether it sums over steps or weighs by its rows itself, and for a missing optimizer.zero_grad(), which shows
-as FL414 only where the losses tell it apart; bound the norm of updates, or take a robust aggregator.
+Do: check whether it sums over steps or weighs by its rows itself, and for a missing optimizer.zero_grad(), which is
+FL414 only where the losses tell it apart; bound the norm of updates, or take a robust aggregator.
 
 Papers: Bagdasaryan et al., "How to backdoor federated learning" (model replacement), AISTATS 2020.
 """

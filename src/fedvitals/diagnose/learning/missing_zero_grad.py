@@ -18,8 +18,9 @@ round whose model is well and after at least three usual participations, and las
 seven from then on lie beyond the middle of the leap, as a few lucky batches do not. A client whose learning rate was
 raised by just that factor looks the same. With one or two steps a participation there is nothing, or next to nothing,
 to pile up: not seen. Who sends a multiple of its update is told apart by its losses, which go the usual way: where an
-update is longer and in nothing else another, they must lie six times further from it than the others' do, else it is a
-scaled update (FL602). Another optimizer or momentum at one client may look like piled gradients.
+update is longer and in nothing else another, they must lie six times further from it than the others' do, else it is
+accused of a scaled update (FL602), and only suspected here. Another optimizer or momentum at one client may look like
+piled gradients.
 
 Do: optimizer.zero_grad() before each backward().
 
@@ -88,6 +89,7 @@ class Pile:
     leap: float
     score: float
     way: float
+    sure: bool = True  # or a scaled update (FL602), for all that its losses tell
 
 
 def piled(chart: Chart) -> list[Pile]:
@@ -121,10 +123,10 @@ def _piled(chart: Chart) -> Iterator[Pile]:
         jumped = early[rows[place]] > DOUBLED  # at once: its rate is too high (FL412)
         swings = bool(((jumps[soon] > DOUBLED) & ~(early[soon] > DOUBLED)).any())  # a momentum of one may run away
         plausible = leap[client] < MOST * expected[client] or swings
-        other_way = way > (SURELY_OTHER_WAY if client in only_longer else OTHER_WAY)
-        sure = plausible and (steps[client] < AMBIGUOUS_STEPS or other_way or swings)
-        if healthy[rows[place]] and not jumped and sure:
-            yield Pile(int(client), place, float(leap[client]), float(change.score[client]), way)
+        by_itself = steps[client] < AMBIGUOUS_STEPS or swings
+        if healthy[rows[place]] and not jumped and plausible and (by_itself or way > OTHER_WAY):
+            sure = by_itself or client not in only_longer or way > SURELY_OTHER_WAY
+            yield Pile(int(client), place, float(leap[client]), float(change.score[client]), way, sure)
 
 
 def _leaps(histories: Floats, splits: Ints) -> Floats:
@@ -170,14 +172,14 @@ def _of_client(chart: Chart, pile: Pile) -> Finding:
     table, name = chart.participations, chart.clients[pile.client]
     rows = chart.histories[pile.client][pile.place :]
     steps = median(table.steps[rows])
+    missing = "zero_grad() is missing" if pile.sure else "zero_grad() may be missing, if it is no scaled update (FL602)"
     return write(
         RULE,
-        Severity.WARNING,
+        Severity.WARNING if pile.sure else Severity.INFO,
         f"from round {table.round[rows[0]]} on client {name}'s updates are {factor(math.exp(pile.leap))} as long "
         f"as before for its gradient and its {steps:.0f} steps, beside its cohort; gradients that pile up make "
-        f"{factor((steps + 1) / 2)}: "
-        "zero_grad() is missing",
-        grade=Grade.ACCUSED,
+        f"{factor((steps + 1) / 2)}: {missing}",
+        grade=Grade.ACCUSED if pile.sure else Grade.SUSPECT,
         rounds=table.round[rows],
         clients=(name,),
         evidence={
