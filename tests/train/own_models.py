@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import cache
 from multiprocessing import parent_process
 
 import torch
@@ -46,6 +47,27 @@ def tied_bias(shape: Shape, classes: int) -> nn.Module:
 
 def no_bias(shape: Shape, classes: int) -> nn.Module:
     return nn.Sequential(nn.Linear(shape[0], 8, bias=False), nn.Tanh(), nn.Linear(8, classes, bias=False))
+
+
+@cache
+def kept(shape: Shape, classes: int) -> nn.Module:
+    """The same module at each call."""
+    return plain(shape, classes)
+
+
+class Uncopied(Plain):
+    def __deepcopy__(self, memo: dict[int, object]) -> nn.Module:
+        raise TypeError("not to be copied")
+
+
+def uncopied(shape: Shape, classes: int) -> nn.Module:
+    return Uncopied(shape[0], classes)
+
+
+@cache
+def kept_uncopied(shape: Shape, classes: int) -> nn.Module:
+    """The same again, where no copy helps."""
+    return uncopied(shape, classes)
 
 
 class Halved(nn.Sequential):

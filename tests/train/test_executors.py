@@ -75,6 +75,14 @@ def test_awkward_models_are_the_same_on_every_executor(model: str) -> None:
     assert apart(results[0], results[2]) < 1e-5
 
 
+def test_a_function_may_give_the_same_module_again() -> None:
+    """The server and the clients have copies of their own; what cannot be copied must be new each time."""
+    trained = [run(small({"model.kind": f"own_models:{one}"})).weights_sha256 for one in ("kept", "plain", "uncopied")]
+    assert len(set(trained)) == 1
+    with pytest.raises(JobError, match="gives the same module again, which cannot be copied"):
+        run(small({"model.kind": "own_models:kept_uncopied"}))
+
+
 @pytest.mark.parametrize("kind", ["mlp", "cnn"])
 def test_batch_norm_and_dropout_are_the_same_on_every_executor(kind: str) -> None:
     """Running statistics are averaged, batches are counted, and masks are the same wherever they are drawn."""
