@@ -17,6 +17,7 @@ from pool_parts import SIZE, attempt, round_of, updates_of, work_of
 from small_jobs import recorded, run, small
 from torch import Tensor
 
+from fedvitals.errors import JobError
 from fedvitals.faults.work import LocalWork
 from fedvitals.train.pool import PoolExecutor
 from fedvitals.train.trained import Failed, Trained
@@ -119,11 +120,23 @@ def test_a_worker_takes_no_more_than_it_may() -> None:
     assert int(modest.samples[0]) == 2
 
 
-def test_a_client_that_takes_too_much_memory_fails_in_its_job(tmp_path: Path) -> None:
-    """And it alone, each time: its worker goes on with the others."""
+@pytest.mark.parametrize(
+    ("executor", "more"),
+    [
+        ("processes", {"execute.threads": 2}),
+        ("auto", {}),
+        ("auto", {"execute.workers": 1}),
+        ("auto", {"model.dropout": 0.1, "execute.workers": 1}),
+        ("vectorised", {"execute.compiled": False, "execute.workers": 1}),
+    ],
+)
+def test_a_client_that_takes_too_much_memory_fails_in_its_job(
+    executor: str, more: dict[str, object], tmp_path: Path
+) -> None:
+    """And it alone, each time, whatever trains it: its worker goes on with the others."""
     faults = [{"kind": "memory-leak", "clients": [2], "strength": 600.0}]
-    job = {"train.clients_per_round": 6, "execute.worker_mb": 300, "execute.threads": 2, "faults": faults}
-    result = run(small(job, executor="processes"), tmp_path)
+    job = {"train.clients_per_round": 6, "execute.worker_mb": 300, "faults": faults, **more}
+    result = run(small(job, executor=executor), tmp_path)
     assert result.failed == 2
     with recorded(tmp_path) as reader:
         failures = reader.failures()
@@ -131,6 +144,12 @@ def test_a_client_that_takes_too_much_memory_fails_in_its_job(tmp_path: Path) ->
     assert {one.client for one in failures} == {"2"}
     assert all("memory" in one.message for one in failures)
     assert others == {Outcome.USED}
+
+
+def test_a_bound_without_workers_is_refused() -> None:
+    """One by one in this process, nothing could be bounded."""
+    with pytest.raises(JobError, match=r'execute\.worker_mb = 300 bounds .*"sequential" has none'):
+        run(small({"execute.worker_mb": 300}))
 
 
 TOO_LARGE = """

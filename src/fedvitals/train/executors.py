@@ -99,6 +99,11 @@ def pick(parts: Parts) -> Picked:
     refuse_single_rows(parts.job, parts.module, parts.federation)
     require_that_it_pays(parts.job, parts.module, parts.federation)
     local = parts.local()
+    if wish == "sequential" and _in_processes(parts.job):
+        raise JobError(
+            f"execute.worker_mb = {parts.job.execute.worker_mb} bounds worker processes, and execute.executor = "
+            '"sequential" has none: take executor = "auto" or "processes", or worker_mb = 0'
+        )
     if wish in ("sequential", "processes"):
         return Picked(_alone(parts, local, wish), "asked for")
     if wish not in ("auto", "vectorised"):
@@ -145,7 +150,7 @@ def _against_batching(parts: Parts, local: LocalTrainer) -> str | None:
 
 
 def _one_by_one(parts: Parts, local: LocalTrainer, why: str) -> Picked:
-    few = parts.job.asked == 1 or _workers(parts.job) == 1
+    few = (parts.job.asked == 1 or _workers(parts.job) == 1) and not _in_processes(parts.job)
     return Picked(_alone(parts, local, "sequential" if few else "processes"), why)
 
 
@@ -200,9 +205,11 @@ def _limits(job: Job, workers: int) -> Limits:
 def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
     row = parts.federation.input_shape
     chunk = compiled_chunk(parts.job, size) if trainer.compiled else chunk_size(parts.job, size, row)
-    cohort = _most(parts)
+    cohort, bounded = _most(parts), _in_processes(parts.job)
+    if bounded and trainer.compiled and not parts.job.execute.chunk:  # in threads, one chunk would have all cores
+        chunk = min(chunk, -(-cohort // _workers(parts.job)))
     workers = min(_workers(parts.job), -(-cohort // chunk))
-    if workers == 1 or (trainer.compiled and not _in_processes(parts.job)):
+    if not bounded and (workers == 1 or trainer.compiled):
         return VectorisedExecutor(trainer, chunk, parts.job.execute.threads)
 
     def attempt(
@@ -216,7 +223,7 @@ def _vectorised(parts: Parts, trainer: BatchTrainer, size: int) -> Executor:
 
 
 def _in_processes(job: Job) -> bool:
-    """Whether workers must be processes even where threads would do: only a process can be bounded in its memory."""
+    """Whether there must be worker processes even where this one would do: only they can be bounded in their memory."""
     return job.execute.worker_mb > 0
 
 
