@@ -28,6 +28,8 @@ ASYNC: dict[str, Any] = {"server.mode": "async", "execute.clock": "virtual"}
         ({"server.prune_from": 5, "server.prune_until": 9, "server.prune": 0.5}, []),
         ({"train.stop_at": 0.5, "train.rounds": 10, "train.evaluate_every": 5}, ["train.stop_at"]),
         ({"train.stop_at": 0.5, "train.rounds": 11, "train.evaluate_every": 5}, []),
+        ({"train.stop_at": 0.5, "train.rounds": 6, "server.prune": 0.5, "server.prune_until": 4}, []),
+        ({"train.stop_at": 0.5, "train.rounds": 6, "server.prune": 0.5, "server.prune_until": 5}, ["train.stop_at"]),
     ],
 )
 def test_keys_that_another_key_leaves_idle(changes: dict[str, Any], named: list[str]) -> None:

@@ -181,15 +181,14 @@ class Training:
         attempts: Counter[int] = Counter()
         counts: Counter[str] = Counter()
         loss = accuracy = None
-        target, done = Target(job.train.stop_at), False
+        target, done = Target.of(job), False
         for number in range(total):
             with run.round(number, model=self.model.as_source()) as rnd:
                 works = self._selected(rnd, number, selection, attempts, run)
                 came = self._stepped(rnd, works, selection, hook, run.origin_ns)
                 counts.update(came)
                 if (number + 1) % job.train.evaluate_every == 0 or number + 1 == total:
-                    loss, accuracy = self.evaluate(rnd, number)
-                    done = target.held(accuracy)
+                    loss, accuracy, done = self.evaluate(rnd, number, target)
             counts["rounds"] += 1
             took_s = time.perf_counter() - began
             with run.span("fl.progress"):  # a terminal that is slow holds up the training
@@ -294,16 +293,18 @@ class Training:
                 log.warning("round %d was rolled back: %s", number, rollback.reason)
                 self.server.roll_back(rollback.state)
 
-    def evaluate(self, rnd: RoundSession | NoRound, number: int) -> tuple[float, float]:
+    def evaluate(self, rnd: RoundSession | NoRound, number: int, target: Target) -> tuple[float, float, bool]:
+        """Loss, accuracy, and whether that was the target."""
         federation = self.federation
         with rnd.phase("evaluate"), self.server.judged():
             self.take_time(self.network.server.evaluate_s(len(federation.test_rows), self.model.size))
             loss, accuracy = evaluate(self.model.module, federation.x, federation.y, federation.test_rows)
             rnd.evaluated(loss=loss, accuracy=accuracy, samples=len(federation.test_rows))
+            done = target.held(accuracy, number + 1)
             last = number + 1 == self.job.train.rounds
             if last or (number + 1) % (CLIENTS_JUDGED_EVERY * self.job.train.evaluate_every) == 0:
                 self._evaluate_clients(rnd)
-        return loss, accuracy
+        return loss, accuracy, done
 
     def _evaluate_clients(self, rnd: RoundSession | NoRound) -> None:
         held = [(name, rows) for name, rows in zip(self.federation.clients, self.federation.holdout_rows, strict=True)]

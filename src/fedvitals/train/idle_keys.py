@@ -37,9 +37,11 @@ def idle(job: Job) -> Iterator[tuple[str, object, str]]:
     if server.mode == "async" and "clients_per_round" in _changed(train):
         why = "without rounds server.concurrency and server.buffer say how many"
         yield "train.clients_per_round", train.clients_per_round, why
-    evaluations = -(-train.rounds // train.evaluate_every)
+    first, when = (job.pruning_rounds[1], " once all is cut") if server.prune else (1, "")
+    evaluations = -(-train.rounds // train.evaluate_every) - (first - 1) // train.evaluate_every
     if train.stop_at and evaluations < IN_A_ROW:
-        yield "train.stop_at", train.stop_at, f"it takes {IN_A_ROW} evaluations in a row, and there are {evaluations}"
+        why = f"it takes {IN_A_ROW} evaluations in a row, and there are {evaluations}{when}"
+        yield "train.stop_at", train.stop_at, why
 
 
 def _of_server(job: Job) -> Iterator[tuple[str, str]]:

@@ -125,7 +125,10 @@ class TrainSpec(Section):
     proximal: float = key(0.0, "Pull towards the received model (FedProx's mu).", low=0.0, high=1e6)
     evaluate_every: int = key(1, "Rounds between evaluations.", low=1, high=10_000_000)
     stop_at: float = key(
-        0.0, "Accuracy at which it ends early, once three evaluations in a row had it; 0 never.", low=0.0, high=1.0
+        0.0,
+        "Accuracy at which it ends early, once three evaluations in a row had it, with all cut that is to be; 0 never.",
+        low=0.0,
+        high=1.0,
     )
     exclude: tuple[str, ...] = key((), "Clients that are never chosen, by name.", names=True, longest=100_000)
 

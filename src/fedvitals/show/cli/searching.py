@@ -149,8 +149,8 @@ class Search:
             return str(error)
 
     def _standing(self, job: Job, values: tuple[tuple[str, str], ...], rounds: int, seen: Measured) -> Tried:
-        target = Target(self._target)
-        reached = any(target.held(accuracy) for _, accuracy in seen.curve)
+        target = Target.of(job)
+        reached = any(target.held(accuracy, done) for done, accuracy in seen.curve)
         trial = Trial(values, (seen.run_id,), *seen.numbers)
         return Tried(job, Standing(trial, rounds, reached))
 

@@ -76,15 +76,14 @@ class Steps:
         training, total = self._training, self._training.job.train.rounds
         counts: Counter[str] = Counter()
         loss = accuracy = None
-        target, done = Target(training.job.train.stop_at), False
+        target, done = Target.of(training.job), False
         for number in range(total):
             with self._run.round(number, model=training.model.as_source()) as rnd:
                 step = Step(number, rnd)
                 self._fill(step)
                 self._move(step)
                 if (number + 1) % training.job.train.evaluate_every == 0 or number + 1 == total:
-                    loss, accuracy = training.evaluate(rnd, number)
-                    done = target.held(accuracy)
+                    loss, accuracy, done = training.evaluate(rnd, number, target)
                 if done or number + 1 == total:
                     step.unfinished = self._fleet.unfinished
                     self._recording.unfinished(rnd, step.unfinished)
