@@ -29,8 +29,10 @@ def test_a_training_ends_when_its_target_has_held(more: dict[str, object], tmp_p
     with recorded(tmp_path) as reader:
         seen = [one.accuracy or 0.0 for one in reader.evaluations() if one.client is None]
         assert len(reader.rounds()) == result.rounds
+        judged = {one.round for one in reader.evaluations() if one.client is not None}
     assert min(seen[-3:]) >= 0.5
     assert result.accuracy == seen[-1]
+    assert result.rounds - 1 in judged  # the clients have the final model to themselves as well
     assert run(small({**job, "train.rounds": result.rounds, "train.stop_at": 0.0})).weights_sha256 == (
         result.weights_sha256
     )

@@ -294,14 +294,14 @@ class Training:
                 self.server.roll_back(rollback.state)
 
     def evaluate(self, rnd: RoundSession | NoRound, number: int, target: Target) -> tuple[float, float, bool]:
-        """Loss, accuracy, and whether that was the target."""
+        """Loss, accuracy, and whether that was the target; now and then, and at the end, on clients' own rows too."""
         federation = self.federation
         with rnd.phase("evaluate"), self.server.judged():
             self.take_time(self.network.server.evaluate_s(len(federation.test_rows), self.model.size))
             loss, accuracy = evaluate(self.model.module, federation.x, federation.y, federation.test_rows)
             rnd.evaluated(loss=loss, accuracy=accuracy, samples=len(federation.test_rows))
             done = target.held(accuracy, number + 1)
-            last = number + 1 == self.job.train.rounds
+            last = done or number + 1 == self.job.train.rounds
             if last or (number + 1) % (CLIENTS_JUDGED_EVERY * self.job.train.evaluate_every) == 0:
                 self._evaluate_clients(rnd)
         return loss, accuracy, done
