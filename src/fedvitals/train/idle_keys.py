@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from fedvitals.train.job import Job
 from fedvitals.train.keys import Section, shown
+from fedvitals.train.sections import ModelSpec
 from fedvitals.train.target import IN_A_ROW
 
 log = logging.getLogger("fedvitals")
@@ -20,6 +21,13 @@ ASYNC_ONLY = (
     "staleness_power",
     "staleness_hinge",
 )
+SHAPES = ("hidden", "channels", "kernel", "embedding", "norm", "dropout")
+USED = {  # by the models that there are
+    "mlp": ("hidden", "norm", "dropout"),
+    "cnn": ("hidden", "channels", "kernel", "norm", "dropout"),
+    "logistic": (),
+    "gru": ("hidden", "embedding"),
+}
 
 
 def tell_idle(job: Job) -> None:
@@ -31,6 +39,9 @@ def tell_idle(job: Job) -> None:
 def idle(job: Job) -> Iterator[tuple[str, object, str]]:
     """Each with its value, and why. A key that has its default is nobody's wish."""
     server, train = job.server, job.train
+    for name, why in _of_model(job.model):
+        if name in _changed(job.model):
+            yield f"model.{name}", getattr(job.model, name), why
     for name, why in _of_server(job):
         if name in _changed(server):
             yield f"server.{name}", getattr(server, name), why
@@ -42,6 +53,19 @@ def idle(job: Job) -> Iterator[tuple[str, object, str]]:
     if train.stop_at and evaluations < IN_A_ROW:
         why = f"it takes {IN_A_ROW} evaluations in a row, and there are {evaluations}{when}"
         yield "train.stop_at", train.stop_at, why
+
+
+def _of_model(model: ModelSpec) -> Iterator[tuple[str, str]]:
+    used = USED.get(model.kind)
+    if used is None:
+        yield from ((name, "a model of your own has what its function gives it") for name in SHAPES)
+        return
+    yield from ((name, f'model.kind = "{model.kind}" has none') for name in SHAPES if name not in used)
+    if model.kind == "gru" and len(model.hidden) > 1:
+        yield "hidden", f"a gru has one size: it is {model.hidden[0]}, and the others are nobody's"
+    if model.kind in ("mlp", "cnn") and not model.hidden:
+        alone = ("dropout", "norm") if model.kind == "mlp" else ("dropout",)
+        yield from ((name, "it follows dense layers, and model.hidden = [] has none") for name in alone)
 
 
 def _of_server(job: Job) -> Iterator[tuple[str, str]]:

@@ -78,7 +78,8 @@ def checked(name: str, value: object, default: object, limits: Key) -> object:
 def shown(value: object) -> str:
     """A value as it stands in TOML, shortened."""
     try:
-        text = str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
+        plain = list(value) if isinstance(value, tuple) else value
+        text = str(value).lower() if isinstance(value, bool) else repr(plain).replace("'", '"')
     except ValueError:  # Python refuses to spell whole numbers of more than 4,300 digits
         text = "a number of thousands of digits"
     return text if len(text) <= 80 else f"{text[:77]}..."
