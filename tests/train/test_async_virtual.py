@@ -249,7 +249,7 @@ def test_late_clients_are_stopped_where_the_job_says_so(tmp_path: Path) -> None:
     ids=["plain", "codecs", "late dropped", "late used", "late stopped", "ended early"],
 )
 def test_what_was_sent_to_who_did_not_come_back_is_recorded(changes: dict[str, Any], tmp_path: Path) -> None:
-    """Bytes down add up to all that the server sent, and who was at work at the end is late in the last step."""
+    """Bytes add up to all that was sent, and all that came; who was at work at the end is late in the last step."""
     result = run(small({**ASYNC, "network.profile": "mobile", **changes}), tmp_path)
     with recorded(tmp_path) as reader:
         some, rounds = list(reader.participations()), list(reader.rounds())
@@ -258,6 +258,7 @@ def test_what_was_sent_to_who_did_not_come_back_is_recorded(changes: dict[str, A
     assert unfinished
     assert sum(one.wire_bytes_down or 0 for one in some) == result.bytes_down
     assert sum(one.bytes_down or 0 for one in profile.rounds) == result.bytes_down
+    assert sum(one.wire_bytes_up or 0 for one in some) == result.bytes_up
     assert sum(one.outcome == Outcome.LATE for one in some) == result.late
     assert all((one.wire_bytes_down or 0) > 0 for one in unfinished)
     assert all(one.start_ns <= one.end_ns <= (rounds[-1].end_ns or 0) for one in unfinished)

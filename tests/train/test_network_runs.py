@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,25 @@ def test_an_update_that_is_lost_on_its_way_is_not_used(tmp_path: Path) -> None:
     assert trained
     assert all(one.phases_s["train"] > 0 for one in trained)
     assert all(one.applied_version is None for one in found)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_bytes_are_those_of_what_came(mode: str, tmp_path: Path) -> None:
+    """An upload that was given up counts nothing; a download that was is paid for again, with what came to it."""
+    job = {**_file(tmp_path, "loss\n0.7\n"), "train.rounds": 12, "codec.up": "fp16", "codec.down": "topk:0.02 | fp16"}
+    if mode == "async":
+        job |= {"server.mode": "async", "server.buffer": 2, "server.concurrency": 6}
+    result = run(small(job), tmp_path / "runs")
+    some = _participations(tmp_path / "runs")
+    assert sum(one.wire_bytes_up or 0 for one in some) == result.bytes_up
+    assert sum(one.wire_bytes_down or 0 for one in some) == result.bytes_down
+    by_client = sorted(some, key=lambda one: (one.client, one.attempt))
+    pairs = [(one, then) for one, then in itertools.pairwise(by_client) if one.client == then.client]
+    lost = [(one, then) for one, then in pairs if one.outcome == Outcome.FAILED and "train" not in one.phases_s]
+    assert lost
+    more = [(then.wire_bytes_down or 0) - (one.wire_bytes_down or 0) for one, then in lost]
+    assert min(more) >= (0 if mode == "async" else 1)  # with rounds there is a step between
+    assert any(one.wire_bytes_down for one, _ in lost)
 
 
 def test_who_goes_away_is_dropped(tmp_path: Path) -> None:

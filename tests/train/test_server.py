@@ -132,6 +132,8 @@ def test_bytes_are_counted_as_they_go() -> None:
     size = 3 + 4 * server.model.size + 8  # what says which model, its values, and a count
     assert torch.equal(received.updates, updates.updates)
     assert received.sizes == [size] * 3
+    assert server.uplink.bytes == 0  # they may yet break off
+    server.uplink.came(received.sizes)
     assert server.downlink.sent("0") == size
     assert (server.uplink.bytes, server.downlink.bytes) == (3 * size, size)
     assert torch.equal(server.outgoing(), server.model.weights)

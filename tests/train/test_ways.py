@@ -50,6 +50,19 @@ def test_whoever_comes_back_pays_for_what_they_missed() -> None:
     assert way.bytes == 2 * sum(sizes)
 
 
+def test_what_did_not_arrive_is_paid_for_again() -> None:
+    """A download that was given up costs its bytes, and the client still misses every step."""
+    model = _model()
+    way = Downlink(parse("topk:0.01 | fp16"), model)
+    first, second = _steps(model, 2)
+    way.step(first)
+    spent = way.sent("a", arrives=False)
+    assert way.owed("a") == spent == way.bytes > 0
+    way.step(second)
+    assert way.sent("a") > spent
+    assert way.owed("a") == 0
+
+
 def test_nobody_pays_for_more_than_a_model() -> None:
     """After many steps the model itself is less."""
     model = _model()

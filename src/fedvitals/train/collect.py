@@ -116,7 +116,8 @@ class Collector:
         reckoned = self._times.early_end(work, downlink.owed(work.name))
         if reckoned is None or reckoned.broke is None or work.silent_s > 0:
             return False
-        self._break_off(work, reckoned, reckoned.broke, downlink.sent(work.name))
+        down = downlink.sent(work.name, arrives=reckoned.broke.stage != "download")
+        self._break_off(work, reckoned, reckoned.broke, down)
         return True
 
     def _break_off(self, work: LocalWork, reckoned: Reckoned, broke: Broke, down: int) -> None:

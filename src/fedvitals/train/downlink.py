@@ -84,11 +84,14 @@ class Downlink:
             self._owed[here] = self._least_from(here)
         return self._owed[here]
 
-    def sent(self, client: str) -> int:
-        """A client takes in the model of now: the bytes that this took."""
+    def sent(self, client: str, *, arrives: bool = True) -> int:
+        """A client takes in the model of now: the bytes that this took. Where it does not arrive, they are spent, and
+        the client has what it had."""
         size = self.owed(client)
-        self._seen[client] = len(self._sizes)
         self.bytes += size
+        if not arrives:
+            return size
+        self._seen[client] = len(self._sizes)
         if self._sums:
             self._remember(self._seen[client])
         return size

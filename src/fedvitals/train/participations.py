@@ -28,6 +28,7 @@ def record(
 ) -> None:
     """Clients whose updates came; `updates` as they are after the wire, `up` and `down` in bytes."""
     job = training.job
+    training.server.uplink.came(up)
     names, attempts = [work.name for work in trained.works], [work.attempt for work in trained.works]
     cohort = rnd.cohort(names, samples=trained.samples.tolist(), attempts=attempts)
     for sample in trained.sampled:

@@ -66,6 +66,13 @@ class Reckoner:
         message = f"went away after {sum(left.values()):.3g} s"
         return Reckoned(left, _retries(download), Broke(stage, "ConnectionResetError", message, Outcome.DROPPED))
 
+    def has_model(self, work: LocalWork, down_bytes: int, within_s: float) -> bool:
+        """Whether the download ends: before its client goes away, gives it up, or is told to stop after that time."""
+        early = self.early_end(work, down_bytes)
+        if early is not None and early.broke is not None and early.broke.stage == "download":
+            return False
+        return self.network.download(work, down_bytes).seconds <= within_s
+
     def until_trained_s(self, work: LocalWork, down_bytes: int) -> float:
         """When a client is done training, or raises."""
         if work.error is not None:

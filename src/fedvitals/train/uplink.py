@@ -33,7 +33,7 @@ class Uplink:
     """One message a client a round."""
 
     def __init__(self, codec: Codec, model: FlatModel, adaptive: Adaptive | None = None) -> None:
-        self.bytes = 0
+        self.bytes = 0  # of messages that came
         self._model = model
         self._memory = Memory(agreed(codec, model.whole(), model.statistics), model.statistics)
         self._adaptive = adaptive
@@ -53,7 +53,6 @@ class Uplink:
     ) -> Received:
         """Updates [clients, size] as they arrive. One that the codec cannot take is refused, and costs nobody else."""
         if self._plain:
-            self.bytes += self._size * len(updates)
             arrived = updates if self._live is None else torch.where(self._live, updates, 0.0)
             return Received(arrived, [self._size] * len(updates))
         rows: list[Tensor] = []
@@ -70,8 +69,11 @@ class Uplink:
             self._last[client] = len(sent.data)
             self._on_the_way[client] = Sent(b"", {}, sent.before)
         found.updates = torch.stack(rows) if rows else found.updates
-        self.bytes += sum(found.sizes)
         return found
+
+    def came(self, sizes: Sequence[int]) -> None:
+        """Messages of so many bytes are here, used or not: others broke off, or were still on their way at the end."""
+        self.bytes += sum(sizes)
 
     def lost(self, client: str) -> None:
         """A client's message broke off, came too late or was rejected: its memory is as it was before that."""

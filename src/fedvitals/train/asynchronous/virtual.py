@@ -8,6 +8,7 @@ same queue: a repeat gives the same bits.
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,13 +56,19 @@ class VirtualFleet(Manned):
         return self._training.job.server.concurrency
 
     def send(self, work: LocalWork, base: Base) -> None:
-        flight = Flight(work, base, self._training.clock.now_ns(), self._training.server.downlink.sent(work.name))
+        flight = Flight(work, base, self._training.clock.now_ns(), self._sent(work))
         self._crew.joins(flight)
         if not self._is_lost(flight):
             self._untrained.setdefault(base.number, []).append(flight)
             self._at(flight, self._reckoner.until_trained_s(work, flight.down), partial(self._trained, flight))
         if self._deadline_s:
             self._at(flight, self._deadline_s, partial(self._overdue, flight))
+
+    def _sent(self, work: LocalWork) -> int:
+        """The model goes out, in so many bytes."""
+        downlink = self._training.server.downlink
+        within_s = self._deadline_s if self._stops and self._deadline_s else math.inf
+        return downlink.sent(work.name, arrives=self._reckoner.has_model(work, downlink.owed(work.name), within_s))
 
     def next(self) -> Event | None:
         while self._queue:
