@@ -18,6 +18,7 @@ from fedvitals.train.flat import FlatModel
 from fedvitals.train.hooks import Rollback
 from fedvitals.train.job import Job
 from fedvitals.train.pruning import LiveValues, Pruning, live_layers, prunable
+from fedvitals.train.uplink import Uplink
 
 HALF: dict[str, Any] = {"server.prune": 0.5, "train.rounds": 5, "server.prune_from": 1, "server.prune_until": 3}
 
@@ -135,6 +136,21 @@ def test_fewer_bytes_travel_both_ways(up: str, down: str) -> None:
     assert pruned.bytes_down < 0.8 * whole.bytes_down
     state = pruned.model.state_dict()
     assert _zeros(state) == round(0.5 * len(_matrices(state)))
+
+
+@pytest.mark.parametrize("still", [True, False])
+def test_what_was_cut_is_not_owed(still: bool) -> None:
+    """Of values that never travel again nothing is kept, whether or not the client holds them still; all else is."""
+    torch.manual_seed(0)
+    model = FlatModel(nn.Sequential(nn.Linear(30, 20), nn.Linear(20, 5)))
+    way, updates = Uplink(parse("feedback(topk:0.1)"), model), torch.randn(6, 1, model.size)
+    live = torch.rand(model.size) < 0.2
+    owed = updates[0, 0] - way.received(["a"], updates[0]).updates[0]
+    way.prune(live)
+    for update in updates[1:]:
+        arrived = way.received(["a"], torch.where(live, update, 0.0) if still else update).updates[0]
+        owed = torch.where(live, owed + update[0] - arrived, 0.0)
+        assert way.told("a")["residual_norm"] == pytest.approx(float(owed.norm()), rel=1e-4)
 
 
 class _Back(Spy):

@@ -95,8 +95,11 @@ class Memory:
         self._remains: dict[str, Remains] = {}
 
     @torch.no_grad()  # what is kept would drag the history of every update behind it
-    def encode(self, client: str, update: Update, codec: Codec | None = None) -> Sent:
-        """One message of a client, perhaps by a variant of the codec. CodecError leaves its memory as it was."""
+    def encode(
+        self, client: str, update: Update, codec: Codec | None = None, live: Mapping[str, Tensor] | None = None
+    ) -> Sent:
+        """One message of a client, perhaps by a variant of the codec. CodecError leaves its memory as it was. `live`:
+        masks of layers of which something was cut from the model; what will never travel again is not owed."""
         codec = codec or self.codec
         if not isinstance(codec, Feedback):
             data = codec.encode(update)
@@ -110,6 +113,8 @@ class Memory:
         arrived = _decoded(codec, data)
         left = {name: owed[name] - arrived[name] for name in coded}
         speed = {name: torch.where(arrived[name] != 0, 0.0, one) for name, one in speed.items()}
+        if live:
+            left, speed = _only(live, left), _only(live, speed)
         self._remains[client] = Remains(_bounded(left, update, codec.bound), speed)
         return Sent(data, arrived, known)
 
@@ -200,6 +205,10 @@ def _owed(update: Update, left: Mapping[str, Tensor], speed: Mapping[str, Tensor
 def _as(kept: Tensor | None, like: Tensor) -> Tensor:
     """What is kept of a layer, if that still has its shape; a model that was changed begins anew."""
     return kept if kept is not None and kept.shape == like.shape else torch.zeros_like(like)
+
+
+def _only(live: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: torch.where(live[name], one, 0.0) if name in live else one for name, one in kept.items()}
 
 
 def _bounded(left: dict[str, Tensor], update: Update, bound: float) -> dict[str, Tensor]:

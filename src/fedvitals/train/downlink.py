@@ -44,7 +44,8 @@ class Downlink:
         if self._plain:
             return step
         try:
-            sent = self._memory.encode(SERVER, self._model.named(step) | self._model.integers, self._codec)
+            named = self._model.named(step) | self._model.integers
+            sent = self._memory.encode(SERVER, named, self._codec, self._masks)
         except CodecError as error:
             number = len(self._sizes)
             raise TrainingError(f"step {number} of the global model cannot be sent (codec.down): {error}") from error

@@ -60,7 +60,8 @@ class Uplink:
         for place, (client, update) in enumerate(zip(clients, updates, strict=True)):
             counted = integers[place] if integers else self._model.integers
             try:
-                sent = self._memory.encode(client, self._model.named(update) | dict(counted), self._codec(client))
+                named = self._model.named(update) | dict(counted)
+                sent = self._memory.encode(client, named, self._codec(client), self._masks)
             except CodecError as error:
                 found.refused[place] = error
                 continue
