@@ -322,3 +322,7 @@ class Centred(nn.Module):
 def centred(shape: Shape, classes: int) -> nn.Module:
     hidden = [part for _ in range(4) for part in (nn.Linear(8, 8), Centred(), nn.Tanh())]
     return nn.Sequential(nn.Linear(shape[0], 8), *hidden, nn.Linear(8, classes))
+
+
+def scripted(shape: Shape, classes: int) -> nn.Module:
+    return nn.Sequential(torch.jit.script(nn.Linear(shape[0], 8)), nn.ReLU(), nn.Linear(8, classes))

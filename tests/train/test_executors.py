@@ -45,9 +45,11 @@ def _told(changes: Changes, executor: str) -> tuple[str, str]:
         ({"model.dropout": 0.5, "execute.workers": 1}, "vectorised", "sequential", "dropout draws each client's masks"),
         ({"model.kind": "own_models:plain"}, "vectorised", "vectorised", "by torch.func.vmap"),
         ({"model.kind": "own_models:noisy"}, "vectorised", "processes", "vmap cannot run it"),
+        ({"model.kind": "own_models:scripted"}, "vectorised", "processes", "TorchScript runs with the parameters"),
         ({"model.kind": "own_models:running_anew"}, "vectorised", "processes", "writes to the buffer mean"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 def test_the_pick_says_why(changes: Changes, wish: str, taken: str, why: str) -> None:
     """In the result, and in what progress is told."""
     name, reason = _told(changes, wish)

@@ -83,6 +83,8 @@ def _changing_buffer(module: nn.Module, row: Tensor) -> str | None:
 
 def _refuse_what_cannot_be(module: nn.Module) -> None:
     for part in module.modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise Unbatchable("TorchScript runs with the parameters that it has, and none can be put in their place")
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             raise Unbatchable("batch normalisation keeps running statistics, which each client must update on its own")
         if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
