@@ -266,7 +266,7 @@ def test_a_short_message_cannot_claim_much_memory() -> None:
 def test_what_a_receiver_would_refuse_is_not_sent(spec: str) -> None:
     """Next to nothing of a large model: the sender is told to agree on the layers, and then it goes through."""
     update = {"w": torch.zeros(5000, 4000)}
-    with pytest.raises(CodecError, match=r"80000\d+ bytes in a message of \d+: .*codecs\.agreed"):
+    with pytest.raises(CodecError, match=r"160000\d+ bytes to read, in a message of \d+: .*codecs\.agreed"):
         codecs.parse(spec).encode(update)
     codec = codecs.agreed(codecs.parse(spec), update)
     assert torch.equal(codec.decode(codec.encode(update))["w"], update["w"])

@@ -57,7 +57,7 @@ BOMB = zlib.compress(bytes(64 * 2**20), wbits=-15)
         (forged(b"\1" + layer(code=13), bytes(4)), "unknown type"),
         (forged(b"\1" + layer(shape=(2**31, 2**31)), bytes(4)), "at most"),
         (forged(b"\1" + layer(shape=(0, 2**20, 2**20))), "at most"),
-        (forged(b"\1" + layer(shape=(2**30,)), bytes(4)), "4294967296 bytes are claimed in a message of"),
+        (forged(b"\1" + layer(shape=(2**30,)), bytes(4)), "8589934592 bytes to read are claimed in a message of"),
         (forged(b"\1" + layer(shape=(2**20,)), bytes(4)), "ends in the middle"),
         (forged(b"\1" + layer(), bytes(5)), "1 bytes are left"),
         (forged(b"nonsense", deflated=True), "inflated"),
@@ -108,7 +108,7 @@ def test_names_that_repeat_each_other_take_little() -> None:
     assert unpack(pack(layers, b""))[0] == layers
 
 
-SIXTEEN_MILLION = 16_000_000
+EIGHT_MILLION = 8_000_000
 SKEWED = bytes([1, 0, 2, *(0b10_000001, 0b0)])  # a table: the first symbol comes nearly always, the other hardly
 
 
@@ -130,8 +130,8 @@ def _table(body: bytes) -> bytes:
     ],
 )
 def test_a_forged_claim_is_refused_before_any_work(spec: str, body: bytes | None) -> None:
-    """Sixteen million values in a few bytes, which a coder could stretch to them: refused in milliseconds."""
-    frame = pack([Layer("w", torch.float32, (SIXTEEN_MILLION,))], body or _unfolding(spec))
+    """Eight million values in a few bytes, which a coder could stretch to them: refused in milliseconds."""
+    frame = pack([Layer("w", torch.float32, (EIGHT_MILLION,))], body or _unfolding(spec))
     data = frame if body else parse("zstd").stages[0].parts["squeezing"].squeezed(frame)  # type: ignore[attr-defined]
     assert len(data) < 500
     began = time.process_time()
@@ -142,6 +142,31 @@ def test_a_forged_claim_is_refused_before_any_work(spec: str, body: bytes | None
     tracemalloc.stop()
     assert time.process_time() - began < 0.2
     assert peak < (1_000_000 if body else 10_000_000)  # what zstd unfolds to is bounded by itself
+
+
+HALVES, MANY_HALVES = Layer("w", torch.float16, (EIGHT_MILLION,)), Layer("w", torch.float16, (2**25 - 64,))
+CUBE = Layer("w", torch.float32, (1000, 1000, 1000))
+
+
+@pytest.mark.parametrize(
+    ("spec", "layer", "body", "says"),
+    [
+        ("randomk:0.01", MANY_HALVES, b"seed", "268434944 bytes to read are claimed in a message of"),
+        ("topk:0.5 | entropy", MANY_HALVES, b"seed", "268434944 bytes to read are claimed in a message of"),
+        ("randomk:0.01", HALVES, b"seed", "ends in the middle"),
+        ("randomk:0.01 | zstd", CUBE, b"seed" + bytes(2_000_000), "8000000000 bytes to read are claimed"),
+    ],
+)
+def test_a_claim_is_judged_by_what_reading_it_takes(spec: str, layer: Layer, body: bytes, says: str) -> None:
+    """Short types are worked out in long ones, places before values, and zeros unfold to any length."""
+    frame = pack([layer], body)
+    data = parse("zstd").stages[0].parts["squeezing"].squeezed(frame) if "zstd" in spec else frame  # type: ignore[attr-defined]
+    tracemalloc.start()
+    with pytest.raises(CodecError, match=says):
+        parse(spec).decode(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000  # what zstd unfolds to is bounded by itself
 
 
 def _unfolding(spec: str) -> bytes:
@@ -174,8 +199,8 @@ def test_an_honest_message_of_next_to_nothing_is_read(spec: str) -> None:
 
 @pytest.mark.parametrize("spec", ["grid:0.1 | entropy", "entropy", "quantize:8 | entropy", "fp16 | entropy"])
 def test_an_honest_message_of_nothing_stays_short(spec: str) -> None:
-    """Ten million zeros are told as one, and take no time."""
-    update = {"w": torch.zeros(10_000_000)}
+    """Eight million zeros are told as one, and take no time."""
+    update = {"w": torch.zeros(EIGHT_MILLION)}
     data = parse(spec).encode(update)
     assert len(data) < 40
     assert not parse(spec).decode(data)["w"].any()

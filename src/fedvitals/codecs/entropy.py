@@ -169,13 +169,17 @@ class EntropySource:
             return np.zeros(0, dtype=np.int64)
         low_bits, shares = _jumps(count, among)
         jumps = self._decoded(count, shares)
-        low = self._bits(count, low_bits)
+        low = self._bits(count, low_bits) if low_bits else 0
         for place in np.flatnonzero(jumps >= MOST_JUMPS - 1).tolist():
             jumps[place] += self._side.count(among)
-        gaps = (jumps << low_bits) + low
-        if int(gaps.max()) >= among:  # before a sum of forged ones can run over
+        jumps <<= low_bits  # in place, as all below: there may be very many
+        jumps += low
+        if int(jumps.max()) >= among:  # before a sum of forged ones can run over
             raise CodecError(f"damaged update: its positions do not ascend below {among}")
-        return ascending(np.cumsum(gaps + 1) - 1, among)
+        jumps += 1
+        np.cumsum(jumps, out=jumps)
+        jumps -= 1
+        return ascending(jumps, among)
 
     def expect(self, flags: int) -> None:
         self._work.check(flags)

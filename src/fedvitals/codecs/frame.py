@@ -27,8 +27,9 @@ MAX_ENTRIES = 65_536
 MAX_NAME_BYTES = 1024
 MAX_DIMENSIONS = 15
 MAX_VALUES = 2**32 - 1  # of one tensor: what a shape may claim
-FREE_BYTES = 64 * 2**20  # of values that any message may claim, however short it is
-MOST_EXPANSION = 4096  # bytes of values beyond that, for each byte of the message
+FREE_BYTES = 64 * 2**20  # of memory for values that any message may claim, however short it is
+MOST_EXPANSION = 4096  # bytes beyond that, for each byte of the message
+LEAST_READ_BYTES = 8  # a value, whatever its type: symbols, places and floats are worked out in as many
 
 DTYPES: dict[int, torch.dtype] = {  # the numbers are the format: never reuse one; at most 15
     0: torch.float32,
@@ -62,6 +63,11 @@ class Layer(NamedTuple):
     def nbytes(self) -> int:
         return self.values * self.dtype.itemsize
 
+    @property
+    def read_bytes(self) -> int:
+        """What reading takes."""
+        return self.values * max(self.dtype.itemsize, LEAST_READ_BYTES)
+
 
 def pack(layers: Sequence[Layer], body: bytes) -> bytes:
     """The frame around a body."""
@@ -77,8 +83,9 @@ def pack(layers: Sequence[Layer], body: bytes) -> bytes:
     return b"".join((MAGIC, bytes([VERSION]), _with_length(header), body))
 
 
-def unpack(data: bytes) -> tuple[list[Layer], memoryview]:
-    """The layers of a frame, and its body as a view into `data`. CodecError for anything but a frame."""
+def unpack(data: bytes, sent_bytes: int | None = None) -> tuple[list[Layer], memoryview]:
+    """The layers of a frame, and its body as a view into `data`. CodecError for anything but a frame. `sent_bytes` are
+    those of the message, where this is what it was unsqueezed to."""
     if len(data) < len(MAGIC) + 1:
         raise CodecError(f"not an encoded update: {len(data)} bytes, the least is {len(MAGIC) + 3}")
     if data[: len(MAGIC)] != MAGIC:
@@ -89,14 +96,16 @@ def unpack(data: bytes) -> tuple[list[Layer], memoryview]:
     header_bytes, deflated = divmod(source.count(2 * MAX_HEADER_BYTES + 1), 2)
     header = source.raw(header_bytes)
     layers = _parsed(_inflated(header) if deflated else header)
-    claimed = sum(layer.nbytes for layer in layers)
-    if claimed > most_claimed(len(data)):
-        raise CodecError(f"damaged update: values of {claimed} bytes are claimed in a message of {len(data)} bytes")
+    claimed, sent = sum(layer.read_bytes for layer in layers), len(data) if sent_bytes is None else sent_bytes
+    if claimed > most_claimed(sent):
+        raise CodecError(
+            f"damaged update: values that take {claimed} bytes to read are claimed in a message of {sent} bytes"
+        )
     return layers, source.rest()
 
 
 def most_claimed(message_bytes: int) -> int:
-    """Bytes of values that a message may claim from a receiver who does not know what to expect."""
+    """Bytes of memory that a message may claim from a receiver who does not know what to expect."""
     return FREE_BYTES + MOST_EXPANSION * message_bytes
 
 

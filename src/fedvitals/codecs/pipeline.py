@@ -90,16 +90,15 @@ class Pipeline:
         self._write(sink, [layer for layer in layers if self._reckoned(layer)], update)
         data = self._framed(layers, sink.finished())
         squeezing = self._part("squeezing")
-        if squeezing is None:
-            return data
-        squeezed: bytes = squeezing.squeezed(data)
+        message: bytes = data if squeezing is None else squeezing.squeezed(data)
         if not self.known:
-            _refuse_unreadable(len(data), squeezed, sink.told)
-        return squeezed
+            _refuse_unreadable(max(len(data), sum(layer.read_bytes for layer in layers)), message, sink.told)
+        return message
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
         squeezing = self._part("squeezing")
-        layers, body = self._unframed(data if squeezing is None else squeezing.restored(data, self._most(len(data))))
+        frame = data if squeezing is None else squeezing.restored(data, self._most(len(data)))
+        layers, body = self._unframed(frame, len(data))
         source = self._packing.source(body, math.inf if self.known else len(data))
         found: dict[str, Tensor] = {}
         for layer in layers:
@@ -128,15 +127,13 @@ class Pipeline:
 
     def _framed(self, layers: Sequence[Layer], body: bytes) -> bytes:
         if not self.known:
-            data = pack(layers, body)
-            _refuse_unreadable(sum(layer.nbytes for layer in layers), data)
-            return data
+            return pack(layers, body)
         if tuple(layers) != self.known:
             raise CodecError(f"the update has other layers than the {len(self.known)} that were agreed on")
         return pack_known(layers, body)
 
-    def _unframed(self, data: bytes) -> tuple[Sequence[Layer], memoryview]:
-        return (self.known, unpack_known(self.known, data)) if self.known else unpack(data)
+    def _unframed(self, frame: bytes, sent_bytes: int) -> tuple[Sequence[Layer], memoryview]:
+        return (self.known, unpack_known(self.known, frame)) if self.known else unpack(frame, sent_bytes)
 
     def _most(self, message_bytes: int) -> int:
         """Bytes that a squeezed message may come to: by its length, or by what both ends know of it."""
@@ -202,12 +199,12 @@ def _refuse_twice(slot: str, stage: Stage, filled: dict[str, Stage]) -> None:
         raise CodecError(f"codec {stage.text!r} cannot come after {before.text!r}: the order is {order}")
 
 
-def _refuse_unreadable(claimed: int, message: bytes, told: int = 0) -> None:
+def _refuse_unreadable(claimed: int, message: bytes, told: int) -> None:
     """A few bytes that stand for very much, as of a large model of which next to nothing travels."""
     if claimed > most_claimed(len(message)) or least_bytes(told) > len(message):
         raise CodecError(
-            f"an update of {claimed} bytes in a message of {len(message)}: a receiver refuses that who does not know "
-            "the layers; let both ends agree on them with codecs.agreed(codec, update)"
+            f"an update that takes {claimed} bytes to read, in a message of {len(message)}: a receiver refuses that "
+            "who does not know the layers; let both ends agree on them with codecs.agreed(codec, update)"
         )
 
 

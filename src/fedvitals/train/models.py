@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fedvitals.capture.environment import memory_bytes
+from fedvitals.capture.tensors import Flattener
 from fedvitals.errors import JobError
 from fedvitals.randomness import torch_seed
 from fedvitals.train.federation import Federation
@@ -78,7 +79,7 @@ def _made(spec: ModelSpec, federation: Federation) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise JobError(f"model.kind = {spec.kind!r} gave a {type(model).__name__}; right is a torch.nn.Module")
     try:
-        return copy.deepcopy(model)  # the function may keep it, and give it again for the clients
+        copied = copy.deepcopy(model)  # the function may keep it, and give it again for the clients
     except Exception as error:
         if function(shape, classes) is model:
             raise JobError(
@@ -86,6 +87,8 @@ def _made(spec: ModelSpec, federation: Federation) -> nn.Module:
                 "one at each call"
             ) from error
         return model
+    # A copy gives each parameter memory of its own: one that lay in another's is for `FlatModel` to judge.
+    return copied if Flattener(copied).layout == Flattener(model).layout else model
 
 
 def _dense(

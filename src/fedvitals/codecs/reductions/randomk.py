@@ -44,6 +44,8 @@ class RandomK(Scattered):
         if not layers:
             return []
         (seed,) = _SEED.unpack(source.raw(_SEED.size))
+        if any(layer.values for layer in layers):
+            source.expect(1)  # places are worked out before values are read: not where none follow
         return list(self._places(seed, [layer.values for layer in layers]))
 
     def _places(self, seed: int, values: Sequence[int]) -> list[Positions]:
