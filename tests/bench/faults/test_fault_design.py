@@ -87,6 +87,16 @@ def test_a_plan_that_is_cut_short_has_measured_each_claim(plans: tuple[list[Cell
     assert sum(cell.clean for cell in beginning) >= 40
     asked = [cell for cell in beginning if cell.fault in LOUD and cell.clients >= 30 and cell.from_round == 5]
     assert min(sum(cell.share == share for cell in asked) for share in (0.5, 1.0)) >= 10
+    copied = [cell for cell in beginning if cell.fault == "duplicate" and cell.clients >= 30 and cell.from_round == 5]
+    assert {cell.strength for cell in copied} == {"default", "noisy"}
+
+
+def test_a_strength_of_one_fault_is_no_other_faults() -> None:
+    """A copy has a little noise, a flip a third of the classes; anything else with these does not exist."""
+    assert Cell(fault="duplicate", strength="noisy", bad="1").strength_value() == 0.01
+    assert Cell(fault="label-flip", strength="third", bad="1").strength_value() == pytest.approx(1 / 3)
+    for fault, strength in (("label-flip", "noisy"), ("duplicate", "third"), ("sign-flip", "noisy")):
+        assert strength in why_not(Cell(fault=fault, strength=strength, bad="1"))
 
 
 def test_a_cell_is_found_by_its_key(plans: tuple[list[Cell], list[Cell]]) -> None:

@@ -154,6 +154,22 @@ def test_quiet_faults_have_goals_among_many_clients(filled: Results) -> None:
     ]
 
 
+def test_copies_have_a_goal_among_many_clients_that_all_take_part(filled: Results) -> None:
+    """Exact ones and those with noise are told apart; any other circumstance has no goal."""
+    exact, noisy = (Cell("digits", "iid", 30, 1.0, "duplicate", one, "3", 5) for one in ("default", "noisy"))
+    for cell, found in ((exact, True), (noisy, False), (Cell("digits", "iid", 10, 0.5, "duplicate", bad="1"), True)):
+        filled.add(_line(cell, found=found))
+    lines = list(filled.lines.values())
+    copied = [row for row in summary(lines) if row.case.startswith("duplicates")]
+    rows = {row.case: row for row in copied if row.measure.startswith("recall")}
+    shares = {case.partition(", ")[2]: (row.value, row.goal) for case, row in rows.items()}
+    assert shares["from round 5, all clients a round, 30 or 100 clients"] == (0.5, 0.98)
+    assert shares["the same, exact copies"] == (1.0, None)
+    assert shares["the same, copies with 1% noise"] == (0.0, None)
+    assert shares["in any circumstances"] == (4 / 7, None)
+    assert "copies with 1% noise | 1 | 0 (0/3)" in text(lines, [line.cell for line in lines], {})
+
+
 def test_the_picture_has_a_dot_for_each_detector_and_fault(filled: Results) -> None:
     """As well-formed SVG."""
     root = ElementTree.fromstring(drawn(filled.of(CELLS)))

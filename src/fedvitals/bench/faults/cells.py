@@ -28,12 +28,14 @@ CLEAN = "none"
 PARTITIONS = ("iid", "dirichlet-1.0", "dirichlet-0.3", "dirichlet-0.1", "natural")
 BAD = ("1", "3", "20%")
 ROUNDS = {1.0: 20, 0.5: 30}  # of those who take half of the clients, a few more: equal work, ten participations and up
+OTHER_STRENGTHS = {"third": 1 / 3, "noisy": 0.01}  # beside the default and half of it
 ON_VIRTUAL_CLOCK = frozenset({"timeout", "slow-compute", "slow-link", "slow-loader", "slow-aggregation"})
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """Where in the design a run stands. `strength` is a word: `default`, `half` of it, or a `third` of the classes."""
+    """Where in the design a run stands. `strength` is a word: `default`, `half` of it, a `third` of the classes,
+    or `noisy` for a copy with a little noise."""
 
     problem: str = "digits"
     partition: str = "iid"
@@ -74,7 +76,7 @@ class Cell:
         usual = None if self.clean else BY_KIND[self.fault].default_strength
         if self.strength == "default" or usual is None:
             return None
-        value = usual / 2 if self.strength == "half" else 1 / 3
+        value = OTHER_STRENGTHS.get(self.strength, usual / 2)
         return float(round(value)) if BY_KIND[self.fault].whole else value
 
     def bad_clients(self) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ LOUD = (
     "label-flip",
 )
 LOUD_FLIP_PARTITIONS = ("iid", "dirichlet-1.0")  # where a full flip of labels is loud
+COPIES = (("duplicate", "default"), ("duplicate", "noisy"))
 QUIET = (("label-noise", "default"), ("label-flip", "third"), ("backdoor", "default"))
 TRIES = 6  # rows that each step of the greedy design chooses from
 SEEDS = (1, 0, 3, 2)  # odd ones first: they are for measuring, and a bench that is cut short should measure
@@ -55,6 +56,7 @@ def planned(*, tuning: bool = False) -> list[Cell]:
         [_cells(loud(problems, seed), seed) for seed in seeds],
         [_cells(loud(problems, seed, share=0.5), seed) for seed in seeds],
         [_cells(quiet(problems, seed), seed) for seed in seeds],
+        [_cells(copied(problems, seed), seed) for seed in seeds],
         [_rest(problems, seed) for seed in seeds],
     ]
     cells = dict.fromkeys(_dealt(chain.from_iterable(claim) for claim in claims))
@@ -124,6 +126,12 @@ def quiet(problems: Sequence[str], seed: int) -> Iterator[Row]:
     """Quiet faults from round 5, all clients a round."""
     levels = {**_levels(problems), "variant": QUIET, "share": (1.0,), "from_round": (5,)}
     return covering(levels, _exists, seed)
+
+
+def copied(problems: Sequence[str], seed: int) -> Iterator[Row]:
+    """Updates copied from round 5 on, exactly or with a little noise, all clients a round, at least 20 of them."""
+    levels = {"variant": COPIES, "clients": (30, 100), "share": (1.0,), "from_round": (5,)}
+    return covering({**_levels(problems), **levels}, _exists, seed)
 
 
 def feddebugs(problems: Sequence[str]) -> Iterator[Row]:

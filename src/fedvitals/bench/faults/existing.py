@@ -14,16 +14,17 @@ from fedvitals.faults.registry import BY_KIND
 CLIENTS = (10, 30, 100)
 SHARES = (1.0, 0.5)
 FROM_ROUNDS = (0, 5)
+OF_ONE_FAULT = {"label-flip": "third", "duplicate": "noisy"}  # a third of the classes; a copy with 1% noise
 NEEDS_NUMBERS = frozenset({"nan-batch", "unnormalised-input"})
 MOST_LEAKED = 10  # clients that leak memory: what they leak stays in memory until the run ends
 ROWS_LEFT = 0.8  # of a client's rows, those that are not held out
 
 
 def variants() -> tuple[tuple[str, str], ...]:
-    """Every fault with every strength that it has: its default, half of it, and a third of the classes for flips."""
+    """Every fault with every strength that it has: its default, half of it, and those that one fault alone has."""
     both = product(BY_KIND, ("default", "half"))
     found = [(kind, strength) for kind, strength in both if not _no_strength(kind, strength)]
-    return (*found, ("label-flip", "third"))
+    return (*found, *OF_ONE_FAULT.items())
 
 
 def why_not(cell: Cell) -> str:
@@ -52,8 +53,8 @@ def _has_last_batch(cell: Cell) -> bool:
 
 
 def _no_strength(kind: str, strength: str) -> str:
-    if strength == "third":
-        return "" if kind == "label-flip" else "a third of the classes is for label-flip"
+    if strength in OF_ONE_FAULT.values():
+        return "" if OF_ONE_FAULT.get(kind) == strength else f"{kind} has no strength {strength!r}"
     usual = BY_KIND[kind].default_strength
     if strength == "half" and (usual is None or usual / 2 < BY_KIND[kind].lowest or usual == 0):
         return f"{kind} has no half strength"

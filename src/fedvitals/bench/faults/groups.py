@@ -54,6 +54,18 @@ def loud_groups(lines: Iterable[Line]) -> dict[str, list[Line]]:
     }
 
 
+def copied_groups(lines: Iterable[Line]) -> dict[str, list[Line]]:
+    """Updates that are another client's; the goal is about the first."""
+    copies = [line for line in lines if line.cell.fault == "duplicate"]
+    asked = _where(copies, 1.0, 5, 20)
+    return {
+        f"{EVERY}, {MANY}": asked,
+        "the same, exact copies": [line for line in asked if line.cell.strength == "default"],
+        "the same, copies with 1% noise": [line for line in asked if line.cell.strength == "noisy"],
+        "in any circumstances": copies,
+    }
+
+
 def quiet_groups(lines: Iterable[Line]) -> dict[str, list[Line]]:
     """Quiet faults from round 5, by fault and circumstance; the first of each fault is what its goal is about."""
     quiet = [line for line in lines if is_quiet(line) and line.cell.from_round == 5]

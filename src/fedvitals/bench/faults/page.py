@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedvitals.bench.faults import scores
 from fedvitals.bench.faults.cells import BAD, PARTITIONS, Cell
-from fedvitals.bench.faults.groups import MANY, hit_enough, in_update, loud_groups, quiet_groups
+from fedvitals.bench.faults.groups import MANY, copied_groups, hit_enough, in_update, loud_groups, quiet_groups
 from fedvitals.bench.faults.judging import OURS, SUSPECTS, Line
 from fedvitals.bench.faults.problems import PROBLEMS
 from fedvitals.bench.faults.scores import Share
@@ -74,6 +74,7 @@ def text(lines: Sequence[Line], cells: Sequence[Cell], omitted: dict[str, int], 
         + "sign flip, scaled, gaussian, zero, stale, NaN, frozen layer, exploding rate, unnormalised input, crash, and "
         + "full label flips at iid and Dirichlet 1.0.\n\n"
         + _loud(lines),
+        "A copy is found when the pair is named: who copied whom cannot be seen.\n\n" + _grouped(copied_groups(lines)),
         "## Quiet faults\n\nFrom round 5. A flip of a third of the classes is asked for where it hits a fifth of the "
         + "client's rows or more.\n\n"
         + _quiet(lines),
@@ -122,8 +123,13 @@ def _extent(lines: Sequence[Line], cells: Sequence[Cell]) -> str:
 
 
 def _loud(lines: Sequence[Line]) -> str:
+    return _grouped(loud_groups(lines))
+
+
+def _grouped(groups: Mapping[str, Sequence[Line]]) -> str:
+    """A row a group: whom we find, how soon and by which rule."""
     rows = []
-    for name, some in loud_groups(lines).items():
+    for name, some in groups.items():
         tally = scores.tally(some)
         rows.append(
             (

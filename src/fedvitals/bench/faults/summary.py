@@ -6,7 +6,17 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fedvitals.bench.faults import scores
-from fedvitals.bench.faults.groups import AT_ONCE, EVERY, HALF, MANY, hit_enough, in_update, loud_groups, quiet_groups
+from fedvitals.bench.faults.groups import (
+    AT_ONCE,
+    EVERY,
+    HALF,
+    MANY,
+    copied_groups,
+    hit_enough,
+    in_update,
+    loud_groups,
+    quiet_groups,
+)
 from fedvitals.bench.faults.judging import OURS, SUSPECTS, Line
 from fedvitals.bench.faults.problems import PROBLEMS
 from fedvitals.bench.faults.scores import Share
@@ -16,6 +26,7 @@ OTHERS = ("FedDebug", "FLDetector", "multi-krum", "tutorials")
 WAYS = (OURS, SUSPECTS, *OTHERS)
 RECALL_GOAL, PRECISION_GOAL, FALSE_ALARM_GOAL, SUSPECT_GOAL = 0.99, 0.98, 0.01, 0.03
 LOUD_GOALS = {f"{EVERY}, {MANY}": RECALL_GOAL, f"{HALF}, {MANY}": 0.90}  # recall, at that precision
+COPIED_GOAL = 0.98  # recall, the pair named
 QUIET_GOALS = {"label noise": 0.90, "a third of the classes": 0.80, "backdoor": 0.60}  # at least suspected, in MANY
 TWICE, TEN_TIMES = 2, 10  # participations
 
@@ -41,10 +52,10 @@ def _loud(lines: Sequence[Line]) -> Iterator[Row]:
 
 
 def _duplicates(lines: Sequence[Line]) -> Iterator[Row]:
-    some = [line for line in lines if line.cell.fault == "duplicate"]
-    tally = scores.tally(some)
-    yield share_row("duplicates, as pairs", "recall", tally.recall)
-    yield share_row("duplicates, as pairs", "precision", tally.precision)
+    for name, some in copied_groups(lines).items():
+        tally, goal = scores.tally(some), COPIED_GOAL if name.endswith(MANY) else None
+        yield share_row(f"duplicates as pairs, {name}", "recall", tally.recall, goal)
+        yield share_row(f"duplicates as pairs, {name}", "precision", tally.precision)
 
 
 def _quiet(lines: Sequence[Line]) -> Iterator[Row]:
