@@ -131,13 +131,23 @@ def test_first_gradients_that_leap_are_seen(sound: Chart) -> None:
 @given(WHO, WHEN, st.sampled_from([-1.0, 8.0]))
 def test_what_ends_is_told_until_it_ends(sound: Chart, client: int, begins: int, factor: float) -> None:
     """Two participations as before tell that it is over; after the first of them nobody knows."""
-    chart = _sent(sound, _rows(sound, client, range(begins, begins + 2)), factor)
+    chart = _sent(sound, _rows(sound, client, range(begins, begins + 3)), factor)
     look = turned if factor < 0 else lengthened
     (one,) = look(chart)
-    assert (one.rounds, one.over) == ((begins, begins + 1), True)
-    assert one.since == f"from round {begins} until round {begins + 1},"
-    (one,) = look(chart.until(begins + 2))
-    assert (one.rounds, one.over) == ((begins, begins + 1, begins + 2), False)
+    assert (one.rounds, one.over) == ((begins, begins + 1, begins + 2), True)
+    assert one.since == f"from round {begins} until round {begins + 2},"
+    (one,) = look(chart.until(begins + 3))
+    assert (one.rounds, one.over) == (tuple(range(begins, begins + 4)), False)
+
+
+@settings(max_examples=4, deadline=None)
+@given(WHO, WHEN, st.sampled_from([-1.0, 8.0]))
+def test_what_is_over_at_once_was_chance(sound: Chart, client: int, begins: int, factor: float) -> None:
+    """It is told while it may go on, and taken back when two participations are as before."""
+    chart = _sent(sound, _rows(sound, client, range(begins, begins + 2)), factor)
+    look = turned if factor < 0 else lengthened
+    assert _seen(look(chart.until(begins + 2))) == [(client, begins)]
+    assert look(chart) == ()
 
 
 def test_what_ends_may_begin_again(sound: Chart) -> None:

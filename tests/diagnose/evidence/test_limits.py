@@ -27,10 +27,10 @@ def test_one_alone_must_stand_at_its_threshold() -> None:
 
 
 def test_who_stands_near_somebody_accused_is_accused_too() -> None:
-    """Half as high is enough, and no more than that: the same for suspects."""
+    """Much less is enough, and no more than that: the same for suspects."""
     slope = np.linspace(-1.1, -5.5, 30)
-    assert accused(1.5, -0.5, -0.6, *slope) == [1.5, -0.5]
-    run = np.array([0.2, -1.0, *REST])
+    assert accused(1.7, -0.5, -0.6, *slope) == [1.7, -0.5]
+    run = np.array([0.7, -1.0, *REST])
     assert limits(run) == (ACCUSED.alone, SUSPECTED.beside)
     assert SUSPECTED.beside < ACCUSED.beside < SUSPECTED.alone < ACCUSED.alone
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from fedvitals.diagnose.evidence.together import Turn, _graded, turns
 from fedvitals.diagnose.registry import RULES
 from fedvitals.vocabulary import Grade
 
-ROUNDS = 12
+ROUNDS = 14
 CHANGES = {"train.rounds": ROUNDS, "train.clients_per_round": 20, "execute.clock": "real", "execute.workers": 1}
 
 
@@ -53,13 +54,19 @@ def test_a_sound_run_has_no_groups(sound: Chart) -> None:
 def test_those_who_begin_to_send_the_same_beside_their_own_are_a_group(
     sound: Chart, clients: list[int], begins: int
 ) -> None:
-    """All of them and nobody else, since the round in which they began; and hardly later than that."""
+    """All of them and nobody else, since the round in which they began; as soon as three participations more have shown
+    that they go on."""
     chart = _added(sound, clients, range(begins, ROUNDS))
-    for seen in (chart, chart.until(begins + 1)):
+    for seen in (chart, chart.until(begins + 4)):
         (found,) = turns(seen)
         assert (set(found.clients), found.round, found.grade) == (set(clients), begins, Grade.ACCUSED)
         assert found.alike > 0.4 > 0.2 > found.alike_before
-    assert turns(chart.until(begins - 1)) == ()
+    assert turns(chart.until(begins + 1)) == ()
+
+
+def test_who_is_as_before_again_was_no_group(sound: Chart) -> None:
+    """Two participations that look alike are chance; what passes has passed. Who stops together has changed, too."""
+    assert [one.round for one in turns(_added(sound, [2, 9, 14], range(6, 8)))] == [8]
 
 
 def test_who_changes_each_in_his_own_way_is_no_group(sound: Chart) -> None:
@@ -87,12 +94,14 @@ def test_on_a_model_that_somebody_spoilt_there_are_no_groups(sound: Chart, spoil
 
 def test_where_groups_are_nothing_rare_none_tells_anything() -> None:
     """Others part as clearly in another round; nor does one that is not clear, nor a pair that is little alike."""
-    group = Turn(5, (2, 9, 14), (102, 109, 114), apart=3.0, alike=0.5, alike_before=0.0, nearest=6.0)
+    group = Turn(5, (2, 9, 14), (102, 109, 114), apart=3.0, alike=0.5, alike_before=0.0, nearest=6.0, stays=2.5)
     assert _graded(group, [group]) is Grade.ACCUSED
     assert _graded(group, [group, replace(group, round=11, apart=2.8)]) is None
     assert _graded(group, [group, replace(group, round=6, apart=2.8)]) is Grade.ACCUSED
     assert _graded(replace(group, apart=1.5), [group]) is None
     assert _graded(replace(group, nearest=2.0), [group]) is None
+    assert _graded(replace(group, stays=1.5), [group]) is None
+    assert _graded(replace(group, stays=math.nan), [group]) is None
     pair = replace(group, clients=(2, 9), rows=(102, 109))
     assert _graded(pair, [pair]) is Grade.ACCUSED
     assert _graded(replace(pair, alike=0.4), [pair]) is None

@@ -55,7 +55,7 @@ def test_several_are_found_that_alone_would_not_be(tmp_path: Any) -> None:
     job = Job.from_dict(
         {
             "data": {"source": "digits", "clients": 30},
-            "train": {"rounds": 16, "clients_per_round": 30, "epochs": 1},
+            "train": {"rounds": 16, "clients_per_round": 30, "epochs": 2},
             "faults": [{"kind": "label-noise", "clients": [int(one) for one in bad], "from_round": 5}],
             "seed": 2,
         }

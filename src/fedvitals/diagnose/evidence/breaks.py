@@ -29,13 +29,14 @@ from fedvitals.diagnose.robust import TO_SIGMA, median
 from fedvitals.store.table import Bools, Floats, Ints
 
 SKETCHED = 1 / 16  # how far the cosine of two sketches is from that of their vectors
-TURNED = -5 * SKETCHED  # cosine of the two after to the three before
+TURNED = -0.4  # cosine of the two after to the three before
 AGAINST = 0.5  # of how alike its updates were before: by so much at least it is unlike now
 TURNS = -0.2  # cosine of an update to the client's last one, below which it turned
 RARE_TURNS, RARE_LEAPS, RARE_LIFTS = 0.01, 0.02, 0.005  # shares of the run's earlier steps that were such, too
+MANY_STEPS = 60  # of which such a share tells something; of fewer a lift must be twice as large
 TOWARDS_OTHERS = 0.3  # cosine to the others after it: who turns to where they go repents
 NOISES = 5.0  # robust deviations of the run's earlier steps
-TWICE, FIVEFOLD = math.log(2.0), math.log(5.0)
+TWICE, FIVEFOLD, TENFOLD = math.log(2.0), math.log(5.0), math.log(10.0)
 BEYOND_OWN = 2.0  # times the client's own largest step before
 FAR_BEYOND_OWN, RARE_OF_STEADY = 8.0, 0.04  # of a client that has been so steady, steps of others say less
 PROFILE = 1.0  # by how much the logarithm of a layer's share may differ
@@ -133,7 +134,8 @@ def steeper(chart: Chart) -> tuple[Break, ...]:
     found = []
     for client, place in np.argwhere(leaps > FIVEFOLD).tolist():
         row, leap = int(steps.rows[client, place]), float(leaps[client, place])
-        if can[row] and leap > NOISES * earlier.noise(row) and earlier.share(row, AGAINST * leap) < RARE_LIFTS:
+        enough = leap > (FIVEFOLD if earlier.count(row) >= MANY_STEPS else TENFOLD)
+        if can[row] and enough and leap > NOISES * earlier.noise(row) and earlier.share(row, AGAINST * leap) < RARE_LIFTS:
             own = float(np.abs(np.diff(lengths[client, :place])).max())
             found.append(_break(chart, steps, client, place, leap, own, _above(lengths[client], place, leap)))
     return _earliest(found)
@@ -196,6 +198,10 @@ class _Earlier:
     def _before(self, row: int) -> Floats:
         found: Floats = self._moves[: np.searchsorted(self._rounds, self._all[row])]
         return found
+
+    def count(self, row: int) -> int:
+        """How many there were."""
+        return len(self._before(row))
 
     def noise(self, row: int) -> float:
         """Their spread; without any, nothing is beyond it."""
@@ -286,9 +292,11 @@ def _break(chart: Chart, steps: Steps, client: int, place: int, size: float, bef
 
 
 def _earliest(found: list[Break]) -> tuple[Break, ...]:
-    """One a client, the largest first."""
+    """One a client, the largest first. What was over at once, after no more than it takes to be seen, was chance."""
     first: dict[int, Break] = {}
     for one in found:
+        if one.over and len(one.rounds) <= AFTER:
+            continue
         kept = first.setdefault(one.client, one)
         first[one.client] = min(kept, one, key=lambda each: each.row)
     return tuple(sorted(first.values(), key=lambda one: -abs(one.size)))

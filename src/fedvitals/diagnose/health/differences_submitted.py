@@ -27,6 +27,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import MAX, MIN, NORM, Chart, Singles, Updates
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES
+from fedvitals.diagnose.evidence.measures import trained
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import short, write
@@ -79,7 +80,7 @@ def _mirrored(chart: Chart) -> tuple[Bools, Bools]:
     for one in chart.models:
         rows = np.flatnonzero(updates.present & (table.base_version == one.version))
         if one.layout == updates.layout.id and len(rows):
-            judged = (one.stats[:, NORM] > 0) & np.isfinite(one.stats[:, NORM])
+            judged = trained(updates) & (one.stats[:, NORM] > 0) & np.isfinite(one.stats[:, NORM])
             if judged.sum() >= LEAST:
                 known[rows] = True
                 mirrored[rows] = _mirror(one.stats[judged], updates, rows, judged)

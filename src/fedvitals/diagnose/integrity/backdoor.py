@@ -2,7 +2,7 @@
 
 Sees: an update that does what the others' do and something more: a higher first loss than its own before, a push
 towards one output unit, a change of direction that stays; and several clients whose updates change in one and the same
-direction in one round, in which they had not been alike before.
+direction in one round, in which they had not been alike before, and who still stand apart that way in their next three.
 
 Matters: a backdoor leaves the accuracy alone and answers as its owner wants wherever the pattern is.
 
