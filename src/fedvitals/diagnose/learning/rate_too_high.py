@@ -50,7 +50,7 @@ from fedvitals.diagnose.learning.rates import (
 )
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.writing import factor, see_client, short, write
+from fedvitals.diagnose.writing import changing, factor, see_client, short, write
 from fedvitals.store.table import Bools, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
@@ -196,9 +196,9 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
             "of_rounds": looked,
             "typical_jump_ratio": short(worst),
         },
-        next=(
-            Action("lower the learning rate (train.lr) to a third or a tenth", safe=False),
-            Action("clip gradients: train.clip = 1.0", safe=False),
+        next=changing(
+            "lower the learning rate (train.lr) to a third or a tenth",
+            "clip gradients: train.clip = 1.0",
         ),
     )
 
