@@ -8,6 +8,7 @@ from fedvitals.diagnose.heterogeneity import (
     data_quality,
     inputs_apart,
     label_skew,
+    outweighs,
     unusual,
     worst_decile,
 )
@@ -21,4 +22,5 @@ RULES: tuple[Rule, ...] = (
     unusual.RULE,
     inputs_apart.RULE,
     data_quality.RULE,
+    outweighs.RULE,
 )
