@@ -8,6 +8,7 @@ from fedvitals.diagnose.heterogeneity import (
     data_quality,
     inputs_apart,
     label_skew,
+    loss_scale,
     outweighs,
     unusual,
     worst_decile,
@@ -23,4 +24,5 @@ RULES: tuple[Rule, ...] = (
     inputs_apart.RULE,
     data_quality.RULE,
     outweighs.RULE,
+    loss_scale.RULE,
 )

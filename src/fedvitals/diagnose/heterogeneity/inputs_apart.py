@@ -31,11 +31,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.cohorts import SMALLEST, lasting, well
+from fedvitals.diagnose.cohorts import SMALLEST, first_gradients, lasting, well
 from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, SEE, about, accusations, check_comparable
 from fedvitals.diagnose.evidence.breaks import steeper
 from fedvitals.diagnose.evidence.broken import broken, times_its_own
-from fedvitals.diagnose.learning.rates import blamed, first_gradients
+from fedvitals.diagnose.learning.rates import blamed
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import factor, short, write

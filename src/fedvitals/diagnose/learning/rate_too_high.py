@@ -33,7 +33,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.cohorts import against_cohort, finite_update, lasting, received_losses, well
+from fedvitals.diagnose.cohorts import against_cohort, finite_update, first_gradients, lasting, received_losses, well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
 from fedvitals.diagnose.learning.curves import beginning, learning_curve, overshoots, received
 from fedvitals.diagnose.learning.missing_zero_grad import piled
@@ -41,7 +41,6 @@ from fedvitals.diagnose.learning.rates import (
     NEARLY_NONE,
     blamed,
     early_jumps,
-    first_gradients,
     late_losses,
     loss_jumps,
     rates,
