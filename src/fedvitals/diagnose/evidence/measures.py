@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedvitals.diagnose.chart import MAX, MEAN, MIN, NORM, STD, ZEROS, Chart, Updates
 from fedvitals.diagnose.evidence.loss_scale import loss_logs
 from fedvitals.diagnose.evidence.units import TINY, Numbers, correlation, pushed_units, pushes
+from fedvitals.diagnose.guessing import goes_on
 from fedvitals.store.table import Floats, Ints
 
 SINGLE = (
@@ -180,7 +181,8 @@ def _least_loss(chart: Chart) -> float:
     loss on ten rows, all learnt, would run away from the others for ever."""
     first = chart.participations.first_loss[chart.cohorts[0][1]] if chart.cohorts else np.empty(0)
     first = first[np.isfinite(first)]
-    return max(LEAST_LOSS * float(np.median(first)), 1e-6) if len(first) else 1e-6
+    began = np.fmax(np.median(first), chart.shared(goes_on)) if len(first) else 0.0
+    return max(LEAST_LOSS * float(began), 1e-6)
 
 
 def _explained_by_steps(norm: Floats, steps: Floats) -> Floats:
