@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import fedvitals.diagnose
-from fedvitals.diagnose.writing import see_client
+from fedvitals.diagnose.writing import changing, see_client
 from fedvitals.show.cli.command import load, parser_of
 
 FOLDER = Path(str(fedvitals.diagnose.__file__)).parent
@@ -44,3 +44,8 @@ def test_a_name_stays_one_word() -> None:
     """A client may be called anything: whoever pastes the command runs no other."""
     name = "x; rm -rf ~ '$(echo)'"
     assert shlex.split(see_client(name))[-1] == name
+
+
+def test_what_changes_the_training_says_so() -> None:
+    """None of these is safe to do on the side."""
+    assert [(one.text, one.safe) for one in changing("clip", "wait")] == [("clip", False), ("wait", False)]

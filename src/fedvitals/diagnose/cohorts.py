@@ -61,6 +61,18 @@ def _received_losses(chart: Chart) -> Floats:
     return np.where(leapt, first, found)
 
 
+def first_gradients(chart: Chart) -> Floats:
+    """The norm of each participation's gradient at its first step; NaN where it was not sampled."""
+    found = np.full(len(chart.participations), np.nan)
+    gradients = chart.gradients
+    if gradients is None:
+        return found
+    chosen = (gradients.row >= 0) & (gradients.step == 0)
+    squares = np.nansum(gradients.norms[chosen].astype(np.float64) ** 2, axis=1)
+    found[gradients.row[chosen]] = np.where(squares > 0, np.sqrt(squares), np.nan)
+    return found
+
+
 def finite_update(chart: Chart) -> Bools:
     """Participations whose update is known and holds finite values only."""
     table = chart.participations

@@ -40,6 +40,11 @@ def write(
     )
 
 
+def changing(*texts: str) -> tuple[Action, ...]:
+    """Actions that change the training."""
+    return tuple(Action(text, safe=False) for text in texts)
+
+
 def see_client(name: str) -> str:
     """The command that shows one client's history; RUN stands for the run. The name is the client's own word."""
     return f"fedvitals show RUN --client {shlex.quote(name)}"

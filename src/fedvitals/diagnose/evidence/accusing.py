@@ -12,6 +12,7 @@ from fedvitals.diagnose.evidence.limits import ACCUSED, SUSPECTED
 from fedvitals.diagnose.evidence.measures import NAMES
 from fedvitals.diagnose.evidence.suspicion import Suspicion, suspicions
 from fedvitals.diagnose.evidence.together import Turn
+from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Rule, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import see_client, write
@@ -22,6 +23,8 @@ SCORED_CODES = frozenset({"FL505", "FL506", "FL507", "FL601", "FL602", "FL603", 
 # what the scorer may call a client whose true fault an exact rule knows: folded under that
 HARMS = frozenset({"FL402", "FL403", "FL404", "FL406", "FL410", "FL501", "FL503", "FL504", "FL505"})
 # what a bad client does to the run as a whole
+REORDERED, MISLABELLED = "swapped-features", "label-noise"  # kinds of fault
+UNDOES = -0.25  # cosine to the others: four times a sketch's error below none
 SEE = "{see}"
 IN_WORDS = {
     "norm": ("norm for its steps", True),
@@ -117,7 +120,8 @@ def accusations(
 
     `sentence` follows the client's name; actions may say {clients}, and SEE for the command that shows the first.
     """
-    found = [one for one in chart.shared(suspicions) if one.kind in kinds and chart.clients[one.client] not in but]
+    found = [one for one in chart.shared(suspicions) if called(chart, one) in kinds]
+    found = [one for one in found if chart.clients[one.client] not in but]
     for grade in (Grade.ACCUSED, Grade.SUSPECT):
         group = sorted((one for one in found if one.grade is grade), key=lambda one: one.threshold - one.score)
         if not group:
@@ -135,6 +139,17 @@ def accusations(
             evidence={chart.clients[one.client]: _evidence(chart, one) for one in group},
             next=[about(one, names) for one in next],
         )
+
+
+def called(chart: Chart, suspicion: Suspicion) -> str:
+    """The kind of fault that it is taken for. Inputs in another order move weights that the others' do not, and its
+    updates go across theirs; who undoes what they do has their inputs, and other labels."""
+    if suspicion.kind != REORDERED:
+        return suspicion.kind
+    rows = chart.histories[suspicion.client]
+    rows = rows[np.isin(chart.participations.round[rows], suspicion.rounds)]
+    against = median(chart.shared(course).raw[rows, NAMES.index("cosine")]) < UNDOES
+    return MISLABELLED if against else REORDERED
 
 
 def _together(chart: Chart, group: Sequence[Suspicion]) -> str:

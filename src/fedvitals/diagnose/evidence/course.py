@@ -30,6 +30,7 @@ from fedvitals.diagnose.evidence.measures import (
 from fedvitals.diagnose.evidence.memory import FLOOR, Memory, Seats
 from fedvitals.diagnose.evidence.sizes import Sizes, Widened
 from fedvitals.diagnose.evidence.units import TINY, pushed_rows, pushed_units, pushes
+from fedvitals.diagnose.guessing import goes_on
 from fedvitals.diagnose.robust import TO_SIGMA
 from fedvitals.store.table import Floats, Ints
 
@@ -74,7 +75,7 @@ def course(chart: Chart) -> Course:
     sketches = trained_sketches(updates, updates.sketches)
     every = Directions(sketches, pushed_units(updates), pushed_rows(updates), pushes(updates))
     memory = Memory(len(chart.clients), every)
-    mood, sizes = _Mood(), Sizes(len(NAMES))
+    mood, sizes = _Mood(chart.shared(goes_on)), Sizes(len(NAMES))
     table = chart.participations
     has = np.log(np.maximum(np.stack([table.samples, table.steps], axis=1), 1.0))  # rows, and steps that they make
     measured = []
@@ -174,9 +175,9 @@ def _spread(values: Floats) -> float:
 class _Mood:
     """How the whole cohort does: the sickness of the model is not the fault of whoever trains on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: float) -> None:
         self._best = np.inf
-        self._first = np.nan
+        self._first = first  # what it began to learn from; NaN: what the first cohort tells
         self._wild = 0.0
 
     def context(self, chart: Chart, cohort: Ints, rows: Ints, raw: Floats, updates: Updates) -> Floats:

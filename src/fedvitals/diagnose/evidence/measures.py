@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedvitals.diagnose.chart import MAX, MEAN, MIN, NORM, STD, ZEROS, Chart, Updates
+from fedvitals.diagnose.evidence.loss_scale import loss_logs
 from fedvitals.diagnose.evidence.units import TINY, Numbers, correlation, pushed_units, pushes
+from fedvitals.diagnose.guessing import goes_on
 from fedvitals.store.table import Floats, Ints
 
 SINGLE = (
@@ -156,16 +158,17 @@ def singles(chart: Chart, updates: Updates) -> Floats:
     with np.errstate(all="ignore"):
         total = np.sqrt((stats[:, :, NORM] ** 2).sum(axis=1))
         norm = np.log(np.maximum(total, TINY))
-        least = _least_loss(chart)
-        first_loss = np.log(np.maximum(table.first_loss, least))
+        scale, least = np.exp(chart.shared(loss_logs)), _least_loss(chart)
+        first_loss = np.log(np.maximum(table.first_loss / scale, least))
+        last_loss = np.log(np.maximum(table.last_loss / scale, least))
         put("norm", norm - _explained_by_steps(norm, table.steps))
         put("first_loss", first_loss)
-        put("loss", np.log(np.maximum(table.loss, least)))
-        put("last_loss", np.log(np.maximum(table.last_loss, least)))
-        put("loss_drop", np.log(np.maximum(table.last_loss, least)) - first_loss)
+        put("loss", np.log(np.maximum(table.loss / scale, least)))
+        put("last_loss", last_loss)
+        put("loss_drop", last_loss - first_loss)
         put("norm_for_loss", norm - first_loss)
         put("samples", np.log(np.maximum(table.samples, 1.0)))
-        _put_curves(put, updates, least)
+        _put_curves(put, updates.losses.astype(np.float64) / scale[:, None], least)
         _put_gradients(put, chart, norm)
         _put_shapes(put, stats, where, total)
         _put_units(put, updates, where)
@@ -178,7 +181,8 @@ def _least_loss(chart: Chart) -> float:
     loss on ten rows, all learnt, would run away from the others for ever."""
     first = chart.participations.first_loss[chart.cohorts[0][1]] if chart.cohorts else np.empty(0)
     first = first[np.isfinite(first)]
-    return max(LEAST_LOSS * float(np.median(first)), 1e-6) if len(first) else 1e-6
+    began = np.fmax(np.median(first), chart.shared(goes_on)) if len(first) else 0.0
+    return max(LEAST_LOSS * float(began), 1e-6)
 
 
 def _explained_by_steps(norm: Floats, steps: Floats) -> Floats:
@@ -194,15 +198,15 @@ def _explained_by_steps(norm: Floats, steps: Floats) -> Floats:
     return np.where(np.isfinite(longer), rise * (longer - median(longer)), 0.0)
 
 
-def _put_curves(put: Put, updates: Updates, least: float) -> None:
-    losses = np.log(np.maximum(updates.losses.astype(np.float64), least))
+def _put_curves(put: Put, plain: Floats, least: float) -> None:
+    losses = np.log(np.maximum(plain, least))
     if losses.shape[1] < 2:
         return
     put("loss_jump", np.nanmax(np.where(np.isnan(losses), -np.inf, losses), axis=1) - losses[:, 0])
     moves = np.abs(np.diff(losses, axis=1))
     count = np.maximum((~np.isnan(moves)).sum(axis=1), 1)
     put("loss_rough", np.nansum(moves, axis=1) / count)
-    plain, steps = updates.losses.astype(np.float64), np.cumsum(~np.isnan(losses), axis=1)
+    steps = np.cumsum(~np.isnan(losses), axis=1)
     late = ~np.isnan(losses) & (2 * steps > steps[:, -1:])
     mean = np.where(late, plain, 0.0).sum(axis=1) / late.sum(axis=1)
     put("late_loss", np.log(np.maximum(mean, least)))

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.evidence.breaks import unlike_themselves
 from fedvitals.diagnose.evidence.course import CONTEXT, FEATURES, WAYS, Course, course
+from fedvitals.diagnose.evidence.endings import until_the_end
 from fedvitals.diagnose.evidence.forest import Scorers, Thresholds, load
 from fedvitals.diagnose.evidence.limits import ACCUSED, limits
 from fedvitals.diagnose.evidence.measures import NAMES
@@ -179,12 +180,16 @@ def _peak(
 
 
 def _suspicion(chart: Chart, peak: _Peak, kind: str, carriers: tuple[str, ...]) -> Suspicion:
+    found, told = chart.shared(course), peak.rows
+    if peak.turn is None:
+        own = found.measured[chart.participations.client[found.measured] == peak.client]
+        told = until_the_end(found, np.sort(own), peak.rows, peak.row)
     return Suspicion(
         client=peak.client,
         kind=kind,
         grade=peak.grade,
         row=int(peak.rows[0]),
-        rounds=tuple(sorted({int(one) for one in chart.participations.round[peak.rows]})),
+        rounds=tuple(sorted({int(one) for one in chart.participations.round[told]})),
         score=peak.score,
         threshold=peak.threshold,
         carriers=carriers,

@@ -8,6 +8,7 @@ from fedvitals.diagnose.health import (
     overhead_above_budget,
     records_dropped,
     store_near_cap,
+    used_twice,
 )
 from fedvitals.diagnose.rule import Rule
 
@@ -17,4 +18,5 @@ RULES: tuple[Rule, ...] = (
     clock_skew.RULE,
     store_near_cap.RULE,
     differences_submitted.RULE,
+    used_twice.RULE,
 )

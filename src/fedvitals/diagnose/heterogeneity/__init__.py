@@ -8,6 +8,8 @@ from fedvitals.diagnose.heterogeneity import (
     data_quality,
     inputs_apart,
     label_skew,
+    loss_scale,
+    outweighs,
     unusual,
     worst_decile,
 )
@@ -21,4 +23,6 @@ RULES: tuple[Rule, ...] = (
     unusual.RULE,
     inputs_apart.RULE,
     data_quality.RULE,
+    outweighs.RULE,
+    loss_scale.RULE,
 )

@@ -28,9 +28,9 @@ from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.curves import beginning, learning_curve, steps_of_model, trend
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.writing import short, times, write
+from fedvitals.diagnose.writing import changing, short, times, write
 from fedvitals.store.table import Floats, Ints
-from fedvitals.vocabulary import Action, Finding, Grade, Severity
+from fedvitals.vocabulary import Finding, Grade, Severity
 
 LEAST = 8  # rounds
 SMALLEST = 4  # clients a round
@@ -98,9 +98,9 @@ def _look(chart: Chart) -> Iterator[Finding]:
             "by_chance_ratio": short(by_chance),
             "loss_stands": curve_stands,
         },
-        next=(
-            Action("fewer epochs a round (train.epochs)", safe=False),
-            Action("a proximal term: train.proximal = 0.01", safe=False),
+        next=changing(
+            "fewer epochs a round (train.epochs)",
+            "a proximal term: train.proximal = 0.01",
         ),
     )
 

@@ -4,7 +4,8 @@ Sees: a client whose first gradient, taken of the very model that the others rec
 times as long as theirs and as any of its own before: inputs of another scale do that, and neither a learning rate nor
 labels do. Or one whose first gradients become five times as long from one participation to the next, beside the
 others', and stay so, where hardly any client's ever had. Else the norms, the layer profile and the losses that inputs
-of another scale or in another order leave, beside the others and its own past.
+of another scale or in another order leave, beside the others and its own past: those in another order only where the
+update does not undo what the others do, as other labels of the same inputs would (FL507).
 
 Matters: pixels of 0 to 255 among pixels of 0 to 1, or columns in another order, make one client's update wrong for all.
 
@@ -31,11 +32,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.cohorts import SMALLEST, lasting, well
-from fedvitals.diagnose.evidence.accusing import HARMS, SCORED_CODES, SEE, about, accusations, check_comparable
+from fedvitals.diagnose.cohorts import SMALLEST, first_gradients, lasting, well
+from fedvitals.diagnose.evidence.accusing import (
+    HARMS,
+    REORDERED,
+    SCORED_CODES,
+    SEE,
+    about,
+    accusations,
+    check_comparable,
+)
 from fedvitals.diagnose.evidence.breaks import steeper
 from fedvitals.diagnose.evidence.broken import broken, times_its_own
-from fedvitals.diagnose.learning.rates import blamed, first_gradients
+from fedvitals.diagnose.learning.rates import blamed
 from fedvitals.diagnose.rule import Sight, WrittenRule
 from fedvitals.diagnose.words import listed
 from fedvitals.diagnose.writing import factor, short, write
@@ -66,9 +75,7 @@ def _look(chart: Chart) -> Iterator[Finding]:
     leapt = [one for one in chart.shared(steeper) if one.client not in clients]
     yield from broken(chart, RULE, leapt, f"{LOOKS}: its first gradients are ", times_its_own, Severity.WARNING, ADVICE)
     named = chart.names([*clients, *(one.client for one in leapt)])
-    yield from accusations(
-        chart, RULE, ("unnormalised-input", "swapped-features"), LOOKS, Severity.WARNING, ADVICE, but=named
-    )
+    yield from accusations(chart, RULE, ("unnormalised-input", REORDERED), LOOKS, Severity.WARNING, ADVICE, but=named)
 
 
 def _stays(chart: Chart, far: Bools) -> Bools:

@@ -27,9 +27,9 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.writing import short, write
+from fedvitals.diagnose.writing import changing, short, write
 from fedvitals.store.table import Floats, Ints
-from fedvitals.vocabulary import Action, Finding, Grade, Severity
+from fedvitals.vocabulary import Finding, Grade, Severity
 
 CLIENTS, TIMES = 4, 3  # seen so often, at least
 RATIO = 5.0  # between clients over within
@@ -66,9 +66,9 @@ def _look(chart: Chart) -> Iterator[Finding]:
             "clients": len(clients),
             "pushed_units": named,
         },
-        next=(
-            Action("more clients a round (train.clients_per_round), fewer epochs", safe=False),
-            Action("a proximal term: train.proximal = 0.01", safe=False),
+        next=changing(
+            "more clients a round (train.clients_per_round), fewer epochs",
+            "a proximal term: train.proximal = 0.01",
         ),
     )
 

@@ -6,7 +6,8 @@ direction in one round, in which they had not been alike before, and who still s
 
 Matters: a backdoor leaves the accuracy alone and answers as its owner wants wherever the pattern is.
 
-Evidence: the measures that carried it, beside those of the others and its own before.
+Evidence: the measures that carried it, beside those of the others and its own before. The rounds end with the last two
+in a row in which it was nearer to what it was when it stood highest than to what it had been before.
 
 False alarms: its threshold was taken from the largest scores over all clients and rounds of runs without a fault; the
 rates measured on data never used for that are on the page of the fault bench. It compares with the cohort and with the

@@ -7,7 +7,8 @@ the others and against its own past. No data is needed.
 
 Matters: the model learns to confuse just those classes, and its mean accuracy hardly shows it.
 
-Evidence: the measures that carried it, beside those of the others and its own before.
+Evidence: the measures that carried it, beside those of the others and its own before. The rounds end with the last two
+in a row in which it was nearer to what it was when it stood highest than to what it had been before.
 
 False alarms: its threshold was taken from the largest scores over all clients and rounds of runs without a fault; the
 rates measured on data never used for that are on the page of the fault bench. It compares with the cohort and with the

@@ -5,7 +5,8 @@ input reaches do not move, layers have their shares, and some neighbour points t
 
 Matters: it tires the model as much as its weight allows, and hides behind a usual norm.
 
-Evidence: the measures that carried it, beside those of the others and its own before.
+Evidence: the measures that carried it, beside those of the others and its own before. The rounds end with the last two
+in a row in which it was nearer to what it was when it stood highest than to what it had been before.
 
 False alarms: its threshold was taken from the largest scores over all clients and rounds of runs without a fault; the
 rates measured on data never used for that are on the page of the fault bench. It compares with the cohort and with the

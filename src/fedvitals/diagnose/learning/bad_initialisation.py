@@ -30,7 +30,8 @@ import numpy as np
 
 from fedvitals.diagnose.chart import MAX, MIN, NORM, STD, Chart
 from fedvitals.diagnose.cohorts import received_losses
-from fedvitals.diagnose.learning.curves import chance, evaluated
+from fedvitals.diagnose.guessing import chance
+from fedvitals.diagnose.learning.curves import evaluated
 from fedvitals.diagnose.learning.depths import fan_in, matrices
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import Sight, WrittenRule

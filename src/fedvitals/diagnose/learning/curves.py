@@ -11,6 +11,7 @@ import numpy as np
 
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.cohorts import received_losses
+from fedvitals.diagnose.guessing import chance, may_be_cross_entropy
 from fedvitals.diagnose.robust import TO_SIGMA, median
 from fedvitals.diagnose.rule import CannotSee
 from fedvitals.store.table import Floats, Ints
@@ -19,7 +20,6 @@ MOST_COMPARED = 300  # values of a series that are compared with each other, pai
 ALIKE = math.log(1.5)  # two losses of one model, on other rows but by the same measure
 FIRST_ROUNDS = 4  # that are asked for it: later on, what was learnt by heart sets training and evaluation apart
 OVERSHOT = 2.0  # times the longest update: a mean stays below one of it, and a server's rate is rarely above two
-LEAST_OF_WRONG = 0.99 * math.log(2)  # the cross-entropy of a row that is taken for another, but for rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,13 +113,7 @@ def beginning(chart: Chart, curve: Curve) -> float:
     that goes on from a trained model."""
     guess = chance(chart)
     first = float(curve.values[0])
-    return max(first, guess) if guess is not None and _may_be_cross_entropy(chart) else first
-
-
-def _may_be_cross_entropy(chart: Chart) -> bool:
-    """Not where an evaluation takes more rows for others than its loss could pay for."""
-    known = [(one.loss, one.accuracy) for one in chart.judged if one.loss is not None and one.accuracy is not None]
-    return not any(loss < LEAST_OF_WRONG * (1 - accuracy) for loss, accuracy in known)
+    return max(first, guess) if guess is not None and may_be_cross_entropy(chart) else first
 
 
 def steps_of_model(chart: Chart) -> dict[int, float]:
@@ -135,15 +129,6 @@ def overshoots(chart: Chart) -> dict[int, float]:
     longest = {number: float(norms[rows].max()) for number, rows in chart.cohorts if number in steps}
     ratios = {number: steps[number] / one for number, one in longest.items() if one > 0}
     return {number: one for number, one in ratios.items() if OVERSHOT < one < math.inf}
-
-
-def chance(chart: Chart) -> float | None:
-    """The cross-entropy of guessing: the logarithm of how many classes the last layer has; None when it is unknown."""
-    layout = chart.updates.layout if chart.updates is not None else next(iter(chart.layouts), None)
-    if layout is None or layout.unit_layer is None:
-        return None
-    classes = layout.layers[layout.unit_layer].shape[0]
-    return math.log(classes) if classes > 1 else None
 
 
 def trend(values: Floats) -> float:

@@ -28,9 +28,9 @@ from fedvitals.diagnose.learning.curves import beginning, learning_curve
 from fedvitals.diagnose.learning.depths import Depths, depths
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.writing import factor, short, write
+from fedvitals.diagnose.writing import changing, factor, short, write
 from fedvitals.store.table import Floats
-from fedvitals.vocabulary import Action, Finding, Grade, Severity
+from fedvitals.vocabulary import Finding, Grade, Severity
 
 GROWS = 100.0  # times the norm of the first rounds
 FIRST = 3  # rounds that say what it was
@@ -84,9 +84,9 @@ def _found(
         rounds=rounds,
         layers=layers,
         evidence={**evidence, "of": seen.of, "loss_falls": learns},
-        next=(
-            Action("clip gradients: train.clip = 1.0", safe=False),
-            Action("a lower learning rate, normalisation layers, or another initialisation", safe=False),
+        next=changing(
+            "clip gradients: train.clip = 1.0",
+            "a lower learning rate, normalisation layers, or another initialisation",
         ),
     )
 

@@ -30,11 +30,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
+from fedvitals.diagnose.guessing import chance
 from fedvitals.diagnose.learning.curves import (
     ALIKE,
     Curve,
     beginning,
-    chance,
     evaluated,
     measure_alike,
     received,

@@ -28,9 +28,9 @@ from fedvitals.diagnose.chart import NORM, Chart
 from fedvitals.diagnose.learning.curves import beginning, learning_curve
 from fedvitals.diagnose.learning.depths import matrices
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.writing import short, write
+from fedvitals.diagnose.writing import changing, short, write
 from fedvitals.store.table import Floats
-from fedvitals.vocabulary import Action, Finding, Layout, ModelBlock, Severity
+from fedvitals.vocabulary import Finding, Layout, ModelBlock, Severity
 
 SHRUNK = 0.1  # of the beginning, of every matrix
 WHOLE = 0.9  # of the beginning: it shrinks since the last model that had as much
@@ -89,9 +89,9 @@ def _found(models: list[ModelBlock], norms: Floats, layers: tuple[str, ...]) -> 
             "round_leaves_ratio": short(left),
             "since_round": rounds[0],
         },
-        next=(
-            Action("divide what is summed by the sum of the weights of those who took part", safe=False),
-            Action("where clients send differences, add their average to the global model", safe=False),
+        next=changing(
+            "divide what is summed by the sum of the weights of those who took part",
+            "where clients send differences, add their average to the global model",
         ),
     )
 

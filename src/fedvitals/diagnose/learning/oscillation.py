@@ -28,9 +28,9 @@ import numpy as np
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.learning.curves import beginning, learning_curve
 from fedvitals.diagnose.rule import WrittenRule
-from fedvitals.diagnose.writing import short, write
+from fedvitals.diagnose.writing import changing, short, write
 from fedvitals.store.table import Floats
-from fedvitals.vocabulary import Action, Finding, Grade, Severity
+from fedvitals.vocabulary import Finding, Grade, Severity
 
 LEAST = 8  # rounds
 RISES = 1 / 3  # share of the steps
@@ -60,9 +60,9 @@ def _look(chart: Chart) -> Iterator[Finding]:
         grade=Grade.ACCUSED if whole else Grade.SUSPECT,
         rounds=rounds,
         evidence={"rising_ratio": short(rises), "typical_rise": short(swing), "progress": short(progress)},
-        next=(
-            Action("lower the learning rate (train.lr), or the server's (server.lr)", safe=False),
-            Action("more clients a round", safe=False),
+        next=changing(
+            "lower the learning rate (train.lr), or the server's (server.lr)",
+            "more clients a round",
         ),
     )
 

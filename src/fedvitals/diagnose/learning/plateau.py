@@ -28,7 +28,8 @@ import numpy as np
 from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.coded import advice
 from fedvitals.diagnose.cohorts import received_losses
-from fedvitals.diagnose.learning.curves import Curve, beginning, chance, learning_curve, trend
+from fedvitals.diagnose.guessing import chance
+from fedvitals.diagnose.learning.curves import Curve, beginning, learning_curve, trend
 from fedvitals.diagnose.robust import median
 from fedvitals.diagnose.rule import WrittenRule
 from fedvitals.diagnose.writing import short, write

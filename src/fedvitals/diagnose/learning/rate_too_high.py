@@ -33,7 +33,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedvitals.diagnose.chart import Chart
-from fedvitals.diagnose.cohorts import against_cohort, finite_update, lasting, received_losses, well
+from fedvitals.diagnose.cohorts import against_cohort, finite_update, first_gradients, lasting, received_losses, well
 from fedvitals.diagnose.evidence.accusing import SCORED_CODES, SEE, accusations
 from fedvitals.diagnose.learning.curves import beginning, learning_curve, overshoots, received
 from fedvitals.diagnose.learning.missing_zero_grad import piled
@@ -41,7 +41,6 @@ from fedvitals.diagnose.learning.rates import (
     NEARLY_NONE,
     blamed,
     early_jumps,
-    first_gradients,
     late_losses,
     loss_jumps,
     rates,
@@ -50,7 +49,7 @@ from fedvitals.diagnose.learning.rates import (
 )
 from fedvitals.diagnose.robust import median, threshold
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
-from fedvitals.diagnose.writing import factor, see_client, short, write
+from fedvitals.diagnose.writing import changing, factor, see_client, short, write
 from fedvitals.store.table import Bools, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
@@ -196,9 +195,9 @@ def _of_run(chart: Chart) -> Iterator[Finding]:
             "of_rounds": looked,
             "typical_jump_ratio": short(worst),
         },
-        next=(
-            Action("lower the learning rate (train.lr) to a third or a tenth", safe=False),
-            Action("clip gradients: train.clip = 1.0", safe=False),
+        next=changing(
+            "lower the learning rate (train.lr) to a third or a tenth",
+            "clip gradients: train.clip = 1.0",
         ),
     )
 

@@ -15,6 +15,7 @@ from fedvitals.diagnose.chart import Chart
 from fedvitals.diagnose.cohorts import (
     against_cohort,
     finite_update,
+    first_gradients,
     in_order,
     received_losses,
     round_medians,
@@ -87,18 +88,6 @@ def _trained_length(chart: Chart) -> Floats:
 def _own_medians(chart: Chart, values: Floats) -> Floats:
     """Of each client, over all its participations."""
     return row_medians(in_order(chart, values))[chart.participations.client]
-
-
-def first_gradients(chart: Chart) -> Floats:
-    """The norm of each participation's gradient at its first step; NaN where it was not sampled."""
-    found = np.full(len(chart.participations), np.nan)
-    gradients = chart.gradients
-    if gradients is None:
-        return found
-    chosen = (gradients.row >= 0) & (gradients.step == 0)
-    squares = np.nansum(gradients.norms[chosen].astype(np.float64) ** 2, axis=1)
-    found[gradients.row[chosen]] = np.where(squares > 0, np.sqrt(squares), np.nan)
-    return found
 
 
 def step_losses(chart: Chart) -> Floats:

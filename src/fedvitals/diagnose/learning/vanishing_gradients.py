@@ -28,8 +28,8 @@ from fedvitals.diagnose.learning.curves import beginning, learning_curve
 from fedvitals.diagnose.learning.depths import depths
 from fedvitals.diagnose.rule import CannotSee, Sight, WrittenRule
 from fedvitals.diagnose.words import listed
-from fedvitals.diagnose.writing import short, write
-from fedvitals.vocabulary import Action, Finding, Grade, Severity
+from fedvitals.diagnose.writing import changing, short, write
+from fedvitals.vocabulary import Finding, Grade, Severity
 
 DEEP = 3  # matrices
 BELOW = 1e-3  # of the last matrix's
@@ -68,9 +68,9 @@ def _look(chart: Chart) -> Iterator[Finding]:
             "start": short(curve.values[0]),
             "end": short(curve.values[-1]),
         },
-        next=(
-            Action("ReLU instead of sigmoid or tanh, normalisation layers, or fewer layers", safe=False),
-            Action("He's (kaiming) initialisation", safe=False),
+        next=changing(
+            "ReLU instead of sigmoid or tanh, normalisation layers, or fewer layers",
+            "He's (kaiming) initialisation",
         ),
     )
 
