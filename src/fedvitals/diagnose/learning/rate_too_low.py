@@ -1,6 +1,6 @@
 """Learning rate too low.
 
-Sees: of a client, an update less than a 25th of what its first gradient and its steps would make with the cohort's
+Sees: of a client, an update less than a 30th of what its first gradient and its steps would make with the cohort's
 rate, in at least two of its participations. Of the whole run, updates below a thousandth of the model, in its first
 rounds too, while the loss hardly falls.
 
@@ -11,7 +11,7 @@ Evidence: the client's rate against the cohort's (update / (steps * first gradie
 where no gradients were sampled), its score, how its loss moves inside its training; for the run, update over model and
 the progress made.
 
-False alarms: a 25th of the cohort's rate, beyond the score that one of the run's participations would pass by chance
+False alarms: a 30th of the cohort's rate, beyond the score that one of the run's participations would pass by chance
 in one of a thousand runs, in most participations from the first on, by a client whose own training does not halve its
 loss: who has learnt its few rows after one step moves no further. Where no gradients were sampled, a client with little
 left to learn moves little: then its loss must be like the others' and not fall. An update of exactly zero is not this
@@ -42,7 +42,7 @@ from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import Action, Finding, Grade, Severity
 
 FALSE_ALARMS = 1e-3  # a run
-FAR = math.log(25.0)  # well beyond an order of magnitude, which clipping and a client's one class may make of gradients
+FAR = math.log(30.0)  # well beyond an order of magnitude, which clipping or a single class may make of gradients
 HALVES = 0.5  # of it: a rate that does so is not too low, however short the update
 FALLS = 0.9  # of the loss on receipt: what training on one's own rows gets below at once with a rate that works
 LIKE_OTHERS = 0.5  # of the cohort's loss on receipt: there is something left to learn
