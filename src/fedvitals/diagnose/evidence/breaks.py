@@ -34,11 +34,12 @@ AGAINST = 0.5  # of how alike its updates were before: by so much at least it is
 TURNS = -0.2  # cosine of an update to the client's last one, below which it turned
 RARE_TURNS, RARE_LEAPS, RARE_LIFTS = 0.01, 0.02, 0.005  # shares of the run's earlier steps that were such, too
 MANY_STEPS = 60  # of which such a share tells something; of fewer a lift must be twice as large
+STEADY = 0.85  # cosine of a client's updates to each other, and then as far the other way
 TOWARDS_OTHERS = 0.3  # cosine to the others after it: who turns to where they go repents
 NOISES = 5.0  # robust deviations of the run's earlier steps
 TWICE, FIVEFOLD, TENFOLD = math.log(2.0), math.log(5.0), math.log(10.0)
 BEYOND_OWN = 2.0  # times the client's own largest step before
-FAR_BEYOND_OWN, RARE_OF_STEADY = 8.0, 0.04  # of a client that has been so steady, steps of others say less
+FAR_BEYOND_OWN, RARE_OF_STEADY = 8.0, 0.04  # of a client that was so steady, others' steps say less
 PROFILE = 1.0  # by how much the logarithm of a layer's share may differ
 TELLING_SHARE = math.log(0.05)  # of an update's norm, that a layer's must be
 SAME_WAY = 2 * SKETCHED  # cosine to those before, from which on an update goes with them, or below minus that against
@@ -77,11 +78,13 @@ def turned(chart: Chart) -> tuple[Break, ...]:
         now, last, after = (mine[clients, place + shift] for shift in (0, -1, 1))
         with np.errstate(invalid="ignore"):
             fits = (now < -AGAINST * last) & (after > 0) & (mine[clients, 2:place] > 0).all(axis=1)
-            fits &= (usual[first] > 0) & good[first] & (often[first] < RARE_TURNS)
+            steady = (last > STEADY) & (now < -STEADY)
+            fits &= (usual[first] > 0) & good[first] & (often[first] < np.where(steady, RARE_OF_STEADY, RARE_TURNS))
             fits &= others[clients, place : place + AFTER].mean(axis=1) < TOWARDS_OTHERS
         for client in clients[fits]:
             opposite, later = _against_before(chart, steps.rows[client, place - BEFORE : place + AFTER])
-            if opposite < TURNED and later < 0:
+            rare = often[steps.rows[client, place]] < RARE_TURNS
+            if opposite < (TURNED if rare else -STEADY) and later < 0:
                 sides = _sides(chart, steps.rows[client], place)
                 found.append(_break(chart, steps, int(client), place, opposite, float(mine[client, place - 1]), sides))
     return _earliest(found)
@@ -135,7 +138,12 @@ def steeper(chart: Chart) -> tuple[Break, ...]:
     for client, place in np.argwhere(leaps > FIVEFOLD).tolist():
         row, leap = int(steps.rows[client, place]), float(leaps[client, place])
         enough = leap > (FIVEFOLD if earlier.count(row) >= MANY_STEPS else TENFOLD)
-        if can[row] and enough and leap > NOISES * earlier.noise(row) and earlier.share(row, AGAINST * leap) < RARE_LIFTS:
+        if (
+            can[row]
+            and enough
+            and leap > NOISES * earlier.noise(row)
+            and earlier.share(row, AGAINST * leap) < RARE_LIFTS
+        ):
             own = float(np.abs(np.diff(lengths[client, :place])).max())
             found.append(_break(chart, steps, client, place, leap, own, _above(lengths[client], place, leap)))
     return _earliest(found)

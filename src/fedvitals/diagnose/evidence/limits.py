@@ -39,8 +39,8 @@ class Bar:
     above_gap: float  # likewise; less LESS_A_DOUBLING for two
 
 
-# One alone stands well above its threshold, and so do several, since false alarms of all kinds count together. How often
-# all this is right, in lessons that no scorer was taught: `python -m fedvitals.bench.scorer --unseen 1600`.
+# One alone stands well above its threshold, and so do several, since false alarms of all kinds count together. How
+# often all this is right, in lessons that no scorer was taught: `python -m fedvitals.bench.scorer --unseen 1600`.
 ACCUSED = Bar(alone=ACCUSE + 0.6, several=1.2, beside=-0.5, above_gap=0.0)
 SUSPECTED = Bar(alone=SUSPECT + 0.6, several=0.4, beside=-1.0, above_gap=-0.5)
 

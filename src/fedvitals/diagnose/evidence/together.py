@@ -9,8 +9,8 @@ of them is then measured along the mean of the *others*: nobody votes for himsel
 
 Honest groups there are, too: who holds a class that the model just begins to learn. These had been alike before, which
 the others had not; and where a run's clients part as clearly in other rounds, none of its groups tells anything. Above
-all, what is chance passes: a group is one only if the same clients still stand apart in the same direction in their next
-three participations, which had no part in finding them.
+all, what is chance passes: a group is one only if the same clients still stand apart in the same direction in their
+next three participations, which had no part in finding them.
 """
 
 from __future__ import annotations

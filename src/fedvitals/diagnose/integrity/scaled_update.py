@@ -15,10 +15,10 @@ False alarms: the leap must be five robust deviations of the changes that all cl
 less than one in fifty had changed by half as much (one in 25 where the client itself was far steadier), and twice the
 client's own largest; the model must be well, and the client must have something left to learn; what is over after two
 participations is taken back. In the 830 trainings without a fault on which this was set, 453 of them of made-up worlds,
-it found none. A client whose learning rate was raised looks the same. Where
-nothing leaps, the threshold was taken from the largest scores over all clients and rounds of runs without a fault; the
-rates measured on data never used for that are on the page of the fault bench. It compares with the cohort and with the
-client's own past, so a client whose data really changed looks guilty too.
+it found none. A client whose learning rate was raised looks the same. Where nothing leaps, the threshold was taken from
+the largest scores over all clients and rounds of runs without a fault; the rates measured on data never used for that
+are on the page of the fault bench. It compares with the cohort and with the client's own past, so a client whose data
+really changed looks guilty too.
 
 Do: check whether it sums over steps or weighs by its rows itself, and for a missing optimizer.zero_grad(), which is
 FL414 only where the losses tell it apart; bound the norm of updates, or take a robust aggregator.

@@ -12,12 +12,13 @@ two updates in a row went with those before again; else the measures that carrie
 own before.
 
 False alarms: who turns is accused only in a run in which hardly anybody has turned before (in less than one of a
-hundred participations), on a model that is well, if it had never turned itself, if the loss of the model on its rows is
-what it was (else: FL607) and if it does not turn to where the others go; what is over after two participations is taken
-back. In the 830 trainings without a fault on which this was set, 453 of them of made-up worlds, it found none. Where nobody turns,
-the threshold was taken from the largest scores over all clients and rounds of runs without a fault; the rates measured
-on data never used for that are on the page of the fault bench. It compares with the cohort and with the client's own
-past, so a client whose data really changed looks guilty too.
+hundred participations; in four, if its updates had been alike and are as clearly the opposite), on a model that is
+well, if it had never turned itself, if the loss of the model on its rows is what it was (else: FL607) and if it does
+not turn to where the others go; what is over after two participations is taken back. In the 830 trainings without a
+fault on which this was set, 453 of them of made-up worlds, it found none. Where nobody turns, the threshold was taken
+from the largest scores over all clients and rounds of runs without a fault; the rates measured on data never used for
+that are on the page of the fault bench. It compares with the cohort and with the client's own past, so a client whose
+data really changed looks guilty too.
 
 Do: look for a minus sign (gradient ascent, old minus new); leave the client out, or take an aggregator that bears a
 few such clients (trimmed-mean, median).

@@ -8,8 +8,8 @@ Matters: an old update pulls the model back to where it was then, with the weigh
 
 Evidence: the rounds, and for each the round whose update was sent again.
 
-False alarms: none were seen in clean runs but of made-up worlds: a client with four rows that a linear model gets wholly
-wrong has one and the same gradient round after round. So who sends nearly the same all the time is not judged.
+False alarms: none were seen in clean runs but of made-up worlds: a client with four rows that a linear model gets
+wholly wrong has one and the same gradient round after round. So who sends nearly the same all the time is not judged.
 
 Do: look for a cache between training and sending; for a failed training whose last result was sent instead.
 
