@@ -128,7 +128,7 @@ def test_first_gradients_that_leap_are_seen(sound: Chart) -> None:
 
 
 @settings(max_examples=4, deadline=None)
-@given(WHO, WHEN, st.sampled_from([-1.0, 8.0]))
+@given(WHO, st.integers(4, ROUNDS - 5), st.sampled_from([-1.0, 8.0]))
 def test_what_ends_is_told_until_it_ends(sound: Chart, client: int, begins: int, factor: float) -> None:
     """Two participations as before tell that it is over; after the first of them nobody knows."""
     chart = _sent(sound, _rows(sound, client, range(begins, begins + 3)), factor)
