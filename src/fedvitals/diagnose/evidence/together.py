@@ -27,7 +27,7 @@ from fedvitals.diagnose.evidence.memory import unlike
 from fedvitals.diagnose.evidence.steps import AFTER, BEFORE, participated
 from fedvitals.diagnose.evidence.units import TINY, Numbers
 from fedvitals.diagnose.robust import TO_SIGMA
-from fedvitals.store.table import Floats, Ints
+from fedvitals.store.table import Bools, Floats, Ints
 from fedvitals.vocabulary import Grade
 
 LEAST_CLIENTS = 20  # fewer part into halves by chance
@@ -218,7 +218,7 @@ def _told(number: int, clients: Ints, rows: Ints, change: Numbers, before: Numbe
 def _stays(later: Ints, change: Numbers, directions: Numbers, before: Numbers, members: list[int]) -> float:
     """How far apart they still are in participations that had no part in finding them, of clients that have them all;
     NaN where these are fewer than half of the group."""
-    known = (later >= 0).all(axis=1)
+    known: Bools = np.asarray((later >= 0).all(axis=1))
     if known[members].sum() < max(2, len(members) / 2) or known.sum() < LEAST_CLIENTS / 2:
         return np.nan
     along = _along(directions[later].mean(axis=1) - before, change, members)
