@@ -6,14 +6,16 @@ import json
 import math
 import struct
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedvitals.errors import StoreError
-from fedvitals.store import column_reader, columns
+from fedvitals.store import column_blocks, column_reader, columns
 from fedvitals.store.awkward import FLOATS, INTEGERS, TEXTS, same
 from fedvitals.store.seen import Seen
 
@@ -44,6 +46,36 @@ def test_what_was_packed_comes_back(
     places = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=4))
     some = column_reader.unpack_rows(packed, len(rows), len(types), places)
     assert same([tuple(row) for row in some], [rows[place] for place in places])
+
+
+@settings(deadline=None)
+@given(tables(), st.data())
+def test_what_was_packed_for_several_blocks_comes_back(
+    table: tuple[list[str], list[tuple[Any, ...]]], data: st.DataObject
+) -> None:
+    """Each block has its own rows, whatever the columns are and wherever the blocks are cut."""
+    types, rows = table
+    rows = rows * data.draw(st.integers(1, 9))  # so that some text repeats
+    fields = [_some_form(list(column), data) for column in zip(*rows, strict=True)]
+    ends = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=3))})
+    parts = [slice(*pair) for pair in pairwise(ends)]
+    for part, packed in zip(parts, column_blocks.pack_blocks(fields, types, parts, len(rows)), strict=True):
+        found = column_reader.unpack(packed, part.stop - part.start, len(types))
+        assert same(list(zip(*found, strict=True)), rows[part])
+
+
+def _some_form(column: list[Any], data: st.DataObject) -> Any:
+    """As a cohort may give it: an array, words and their numbers, one value for all, or as it is."""
+    forms: list[Any] = [column]
+    kinds = set(map(type, column))
+    if kinds == {float} or (kinds == {int} and all(abs(value) < 1 << 62 for value in column)):
+        forms.append(np.array(column, np.float64 if kinds == {float} else np.int64))
+    if kinds == {str}:
+        words = list(dict.fromkeys(column))
+        forms.append(columns.Words(words, np.array([words.index(word) for word in column], np.int64)))
+    if all(same(value, column[0]) for value in column):
+        forms.append(columns.Same(column[0]))
+    return data.draw(st.sampled_from(forms))
 
 
 @settings(deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 import sqlite3
 import subprocess
@@ -19,11 +20,12 @@ import psutil
 import pytest
 
 from fedvitals.errors import StoreError
-from fedvitals.store import SQLiteStore, packing, schema
+from fedvitals.store import SQLiteStore, direct, packing, schema
 from fedvitals.store.arrays import ARRAYS, ArrayReader, ArrayWriter
 from fedvitals.store.awkward import same
 from fedvitals.store.blobs import BlobFolder
 from fedvitals.store.contract import LAYOUT, RUN
+from fedvitals.store.direct import LARGE
 from fedvitals.store.journal import BadRecordError
 from fedvitals.store.names import check_name
 from fedvitals.store.plain import plain, to_json
@@ -243,23 +245,67 @@ def test_packed_arrays_are_verified() -> None:
 def test_arrays_are_read_within_their_file(tmp_path: Path) -> None:
     """Arrays come back from their places; a place outside, a cut file and a missing one are refused."""
     writer = ArrayWriter(tmp_path)
-    many = [np.full(100, number % 256, np.uint8) for number in range(1200)]
+    many = [np.full(50, number % 256, np.uint8) for number in range(1200)]
     writer.write_arrays([np.zeros((0, 3), np.float32), *many])
-    assert writer.end == (tmp_path / ARRAYS).stat().st_size == 120_000
+    assert writer.end == (tmp_path / ARRAYS).stat().st_size == 60_000
     writer.write_arrays([np.ones(7, np.float64)])
-    writer.end = 120_000  # forget the last
+    writer.end = 60_000  # forget the last
     writer.write_arrays([np.arange(4, dtype=np.int8)])
     writer.close()
     reader = ArrayReader(tmp_path)
-    assert reader.read(70_000, 100) == bytes([700 % 256]) * 100
-    assert reader.read(120_000, 4) == bytes(range(4))
+    assert reader.read(35_000, 50) == bytes([700 % 256]) * 50
+    assert reader.read(60_000, 4) == bytes(range(4))
     assert reader.read(10**12, 0) == b""
-    for place, size in ((120_000, 5), (-1, 4), (10**12, 1), (0, 10**15)):
+    for place, size in ((60_000, 5), (-1, 4), (10**12, 1), (0, 10**15)):
         with pytest.raises(StoreError, match=r"arrays\.bin ends too early"):
             reader.read(place, size)
     reader.close()
     with pytest.raises(StoreError, match="whole folder"):
         ArrayReader(tmp_path / "elsewhere").read(0, 1)
+
+
+@pytest.mark.parametrize("disk", ["as it is", "slow", "without direct writes", "full at first"])
+def test_large_and_small_arrays_lie_where_their_places_say(disk: str, tmp_path: Path) -> None:
+    """Large ones go straight to the disk where that can be done, and all come back, whatever the disk is like."""
+    sizes = (10, LARGE, 3, (1 << 20) + 5, 1, 2 * LARGE, LARGE - 1)
+    known = [np.random.default_rng(size).integers(0, 256, size, np.uint8) for size in sizes]
+    with pytest.MonkeyPatch.context() as patch:
+        if disk == "slow":
+            patch.setattr(direct, "SLOWEST_S", 0.0)
+        if disk == "without direct writes":
+            patch.delattr(os, "O_DIRECT", raising=False)
+        if disk == "full at first":
+            patch.setattr(os, "pwrite", lambda *_: 100)
+        writer = ArrayWriter(tmp_path)
+        places = [writer.write_arrays([one[: len(one) // 2], one[len(one) // 2 :]]) for one in known]
+        writer.close()
+    reader = ArrayReader(tmp_path)
+    assert [reader.read(place, len(one)) for place, one in zip(places, known, strict=True)] == [
+        one.tobytes() for one in known
+    ]
+    reader.close()
+    ends = [place + len(one) for place, one in zip(places, known, strict=True)]
+    assert all(0 <= place - end < direct.PAGE for place, end in zip(places[1:], ends, strict=False))
+
+
+def test_large_blocks_are_read_while_the_run_goes_on(tmp_path: Path) -> None:
+    """Another connection sees what was committed, whichever way its arrays went to the disk; what a killed writer left
+    behind them is nobody's."""
+    store, random = SQLiteStore(tmp_path), np.random.default_rng(0)
+    blocks = [
+        UpdateBlock(number, number, 1, random.standard_normal((rows, 2, 6)).astype(np.float32))
+        for number, rows in enumerate((3, 4000, 5, 2000, 4000))
+    ]
+    with closing(store.create(RUN)) as journal:
+        journal.append([LAYOUT])
+        with closing(store.open("last")) as reader:
+            for count, block in enumerate(blocks, start=1):
+                journal.append([block])
+                assert same([one.stats for one in reader.update_blocks()], [one.stats for one in blocks[:count]])
+        with (tmp_path / RUN.id / ARRAYS).open("ab") as file:
+            file.write(b"half a block")
+        with closing(store.open("last")) as reader:
+            assert same([one.stats for one in reader.update_blocks()], [one.stats for one in blocks])
 
 
 def test_what_a_failed_append_wrote_is_written_over(tmp_path: Path) -> None:

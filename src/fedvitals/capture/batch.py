@@ -124,6 +124,15 @@ class JoinedBatch:
             offset += len(batch)
 
 
+class Origin(Protocol):
+    """The model that a cohort received."""
+
+    version: int
+
+    @property
+    def fingerprint(self) -> str: ...
+
+
 @dataclass(slots=True, eq=False)
 class CohortBatch:
     """A cohort trained as one, in columns. A value that is no list holds for every client."""
@@ -131,33 +140,39 @@ class CohortBatch:
     clients: Sequence[str]
     attempts: Sequence[int]
     round: int
-    base_version: int  # of who has none among the columns
+    reference: Origin  # the model that they received, where the columns say nothing else
     columns: Mapping[str, Any] = field(default_factory=dict)  # fields of Participation
     step_losses: np.ndarray | None = None  # [clients, steps], NaN where a client had no more steps
     steps: np.ndarray | None = None  # [clients]
     sampled: list[GradientRows] = field(default_factory=list)
+    loss_columns: Mapping[str, Any] | None = None  # where they are known already: see `sum_up`
 
     def __len__(self) -> int:
         return len(self.clients)
 
+    @property
+    def even(self) -> bool:
+        """Whether all clients took, and told of, every step: the common case."""
+        losses = self.step_losses
+        return losses is not None and losses.size > 0 and bool((self.steps == losses.shape[1]).all())
+
     def records(self, part: slice, findings: Findings | None) -> list[Told]:
-        count = len(self.clients[part])
+        clients = self.clients[part]
+        count = len(clients)
         if len(self.clients) == count == 1:
             return [self._only(findings)]
-        values: dict[str, Any] = {"outcome": Outcome.USED.value, "attributed": 0, "base_version": self.base_version}
+        values: dict[str, Any] = {"outcome": Outcome.USED.value, "attributed": 0, **self._origin()}
         values |= self._loss_columns(part)
-        known = {name: column for name, column in self.columns.items() if name in FIELDS}
-        if count < len(self.clients):
-            known = {name: _part(column, part) for name, column in known.items()}
-        values |= known
-        values |= {"client": self.clients[part], "attempt": self.attempts[part], "round": self.round}
+        known = self.columns if self.columns.keys() <= FIELDS else _fields(self.columns)
+        values |= known if count == len(self.clients) else {name: _part(one, part) for name, one in known.items()}
+        values |= {"client": clients, "attempt": self.attempts[part], "round": self.round}
         if findings is not None:
             values |= findings.columns(count)
         return [Participations(count, values)]
 
     def _only(self, findings: Findings | None) -> Participation:
         """A cohort of one, without the machinery of columns: executors that train one by one report like this."""
-        values = {name: _first(column) for name, column in self.columns.items()}
+        values = self._origin() | {name: _first(column) for name, column in self.columns.items()}
         losses = [] if self.step_losses is None else self.step_losses_of(slice(0, 1))[0].tolist()
         if losses:
             first = losses[:FIRST_STEPS]
@@ -169,17 +184,17 @@ class CohortBatch:
             values |= findings.of_only()
         values.setdefault("outcome", Outcome.USED.value)
         values["client"], values["attempt"], values["round"] = self.clients[0], self.attempts[0], self.round
-        values.setdefault("base_version", self.base_version)
         return Participation._make(map(values.get, Participation._fields))
 
-    def _loss_columns(self, part: slice) -> dict[str, Any]:
+    def _origin(self) -> dict[str, Any]:
+        return {"base_version": self.reference.version, "received": self.reference.fingerprint}
+
+    def _loss_columns(self, part: slice) -> Mapping[str, Any]:
+        if self.loss_columns is not None:
+            return {name: _part(column, part) for name, column in self.loss_columns.items()}
         if self.step_losses is None or self.steps is None or self.step_losses.shape[1] == 0:
             return {}
         losses, steps = self.step_losses[part], self.steps[part]
-        if (steps == losses.shape[1]).all():
-            found = _of_equally_many(losses)
-            if np.isfinite(found["loss"]).all():
-                return {"steps": steps, **found}
         taken = np.arange(losses.shape[1]) < steps[:, None]
         present = np.where(taken, losses, 0.0)
         counts = np.maximum(steps, 1)
@@ -198,7 +213,7 @@ class CohortBatch:
         if self.step_losses is None or self.steps is None:
             return [None] * len(self.clients[part])
         losses, steps = self.step_losses[part], self.steps[part]
-        if (steps == losses.shape[1]).all():
+        if self.loss_columns is not None or (steps == losses.shape[1]).all():
             return losses
         return [row[:count] for row, count in zip(losses, steps.tolist(), strict=True)]
 
@@ -207,14 +222,32 @@ class CohortBatch:
         return taken
 
 
-def _of_equally_many(losses: np.ndarray) -> dict[str, Any]:
-    """Of clients that all took every step: the common case, in a few operations. Where a mean is finite, so are all."""
-    return {
-        "loss": losses.mean(1, np.float64),
-        "first_loss": losses[:, :FIRST_STEPS].mean(1, np.float64),
-        "last_loss": losses[:, -1].astype(np.float64),
-        "bad_step": None,
-    }
+def sum_up(batches: Iterable[Batch]) -> None:
+    """Work out the columns of losses of many cohorts in a few operations, of those that took equally many steps."""
+    alike: dict[int, list[CohortBatch]] = {}
+    for batch in batches:
+        if isinstance(batch, CohortBatch) and batch.step_losses is not None and len(batch) > 1 and batch.even:
+            alike.setdefault(batch.step_losses.shape[1], []).append(batch)
+    for some in alike.values():
+        losses = np.concatenate([batch.step_losses for batch in some if batch.step_losses is not None])
+        found = {"loss": losses, "first_loss": losses[:, :FIRST_STEPS]}
+        means = {name: values.mean(1, np.float64) for name, values in found.items()}
+        means["last_loss"] = losses[:, -1].astype(np.float64)
+        end = 0
+        for batch, finite in zip(some, _each_finite(means["loss"], list(map(len, some))), strict=True):
+            own = slice(end, end := end + len(batch))
+            if finite:  # where a mean is finite, so are all
+                columns = {name: values[own] for name, values in means.items()}
+                batch.loss_columns = {"steps": batch.steps, **columns, "bad_step": None}
+
+
+def _each_finite(values: np.ndarray, counts: Sequence[int]) -> Sequence[bool]:
+    """Whether all values are, of so many each."""
+    good = np.isfinite(values)
+    if good.all():
+        return [True] * len(counts)
+    ends = np.cumsum(counts)
+    return [bool(good[end - count : end].all()) for end, count in zip(ends, counts, strict=True)]
 
 
 def _but(idle: np.ndarray, values: np.ndarray) -> Any:
@@ -230,8 +263,12 @@ def _first(column: Any) -> Any:
     return column[0] if isinstance(column, list | tuple | range) else column
 
 
+def _fields(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: column for name, column in columns.items() if name in FIELDS}
+
+
 def _part(column: Any, part: slice) -> Any:
-    return column[part] if isinstance(column, list | tuple | np.ndarray) else column
+    return column[part] if isinstance(column, list | tuple | range | np.ndarray) else column
 
 
 PHASE_COLUMNS = {phase: f"{phase}_s" for phase in CLIENT_PHASES}

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedvitals.capture.batch import Batch, DraftBatch, Findings, GradientRows, JoinedBatch, Told
+from fedvitals.capture.batch import Batch, DraftBatch, Findings, GradientRows, JoinedBatch, Told, sum_up
 from fedvitals.capture.draft import Draft
 from fedvitals.capture.losses import kept_losses
 from fedvitals.capture.models import Reference
 from fedvitals.capture.pending import MOST_BYTES, Entry
 from fedvitals.capture.tensors import Row, Snapshot, Source, Summary, bare, joined, kernel
 from fedvitals.store.cohorts import singly
-from fedvitals.vocabulary import Blob, Level, Outcome, Participation, Record, StepBlock, UpdateBlock
+from fedvitals.vocabulary import Blob, Layout, Level, Outcome, Participation, Record, StepBlock, UpdateBlock
 
 if TYPE_CHECKING:
     from fedvitals.capture.recorder import Recorder
@@ -73,6 +73,7 @@ class CohortBuffer:
 
     def keep(self, batch: Batch) -> None:
         """Participations of whose updates nothing will be found out."""
+        sum_up([batch])
         with self._lock:
             records = batch.records(slice(0, len(batch)), None)
             self._recorder.emit(records, ROW_BYTES * len(batch))
@@ -138,12 +139,11 @@ class CohortBuffer:
         batch = entries[0].batch if len(entries) == 1 else JoinedBatch([entry.batch for entry in entries])
         with self._lock:
             steps = self._step_block(batch)  # first: it tells drafts which of their steps went bad
-            if steps is not None:
-                self._recorder.emit([steps], 64 + steps.stats.nbytes)
             written: list[Told] = []
             for start in range(0, len(batch), BLOCK_ROWS):
                 own = slice(start, min(start + BLOCK_ROWS, len(batch)))
-                written += self._emit_block(batch, own, summary, slice(part.start + own.start, part.start + own.stop))
+                place = slice(part.start + own.start, part.start + own.stop)
+                written += self._emit_block(batch, own, summary, place, steps if start == 0 else None)
             if self._recorder.settings.keep_updates:
                 self._keep_updates(written, joined([entry.rows for entry in entries if entry.rows is not None]))
             self._parts.append((written, None if summary.sketches is None else summary.sketches[part]))
@@ -191,14 +191,21 @@ class CohortBuffer:
         for some, _ in known:
             some[:] = islice(following, len(some))
 
-    def _emit_block(self, batch: Batch, own: slice, summary: Summary, part: slice) -> Sequence[Told]:
+    def _emit_block(
+        self, batch: Batch, own: slice, summary: Summary, part: slice, taken: StepBlock | None
+    ) -> Sequence[Told]:
+        """Some of a batch, with the steps that were `taken` of it: all in one go, which is all that the queue is asked
+        for."""
         number = self._recorder.next_block()
         losses, steps = kept_losses(batch.step_losses_of(own))
         layout = self.reference.flattener.layout.id
         block = UpdateBlock(number, self._round, layout, losses=losses, loss_steps=steps, **_cut(summary, part))
         participations = self._judged(batch.records(own, _findings(summary, part, number)))
+        size = _size(block) + ROW_BYTES * (own.stop - own.start)
         records: list[Record] = [block, *participations]
-        self._recorder.emit(records, _size(block) + ROW_BYTES * (own.stop - own.start))
+        if taken is not None:
+            records, size = [taken, *records], size + 64 + taken.stats.nbytes
+        self._recorder.emit(records, size)
         return participations
 
     def _step_block(self, batch: Batch) -> StepBlock | None:
@@ -206,15 +213,17 @@ class CohortBuffer:
         taken = list(batch.gradients())
         if not taken:
             return None
-        names = [layer.name for layer in layout.layers]
-        stats = [_placed(rows, names) for rows in taken]
+        stats = [_placed(rows, layout) for rows in taken]
+        if len(taken) == 1:
+            clients, attempts, steps = tuple(taken[0].clients), tuple(taken[0].attempts), tuple(taken[0].steps)
+            return StepBlock(self._round, layout.id, clients, attempts, steps, stats[0])
         return StepBlock(
             self._round,
             layout.id,
             tuple(chain.from_iterable(rows.clients for rows in taken)),
             tuple(chain.from_iterable(rows.attempts for rows in taken)),
             tuple(chain.from_iterable(rows.steps for rows in taken)),
-            stats[0] if len(stats) == 1 else np.concatenate(stats),
+            np.concatenate(stats),
         )
 
     def _keep_updates(self, records: list[Told], rows: Row) -> None:
@@ -249,9 +258,12 @@ def _findings(summary: Summary, part: slice, block: int) -> Findings:
     return Findings(norms, cosines, bad, block)
 
 
-def _placed(rows: GradientRows, layers: list[str]) -> np.ndarray:
+def _placed(rows: GradientRows, layout: Layout) -> np.ndarray:
     """The statistics in the order of the round's layers, NaN for those that have no gradient."""
-    if rows.layers is None or rows.layers == layers:
+    if rows.layers is None:
+        return rows.stats
+    layers = [layer.name for layer in layout.layers]
+    if rows.layers == layers:
         return rows.stats
     placed = np.full((len(rows.steps), len(layers), rows.stats.shape[-1]), np.nan, np.float32)
     names, where = rows.layers, {name: i for i, name in enumerate(layers)}

@@ -263,14 +263,13 @@ class ClientSession:
                 return self._buffer.reference.fingerprint_of(model)
             except ValueError:  # it has other layers
                 pass
-        flattener, sketcher = self.recorder.models.flattener(model)
-        row = flattener.row(model)
-        found: str = flattener.fingerprint(row)
-        if self._buffer is None and self._own is None:
-            from fedvitals.capture.models import Reference
+        from fedvitals.capture.models import Reference
 
-            self._own = Reference(flattener, sketcher, row, self.draft.base_version, found)
-        return found
+        flattener, sketcher = self.recorder.models.flattener(model)
+        found = Reference(flattener, sketcher, flattener.row(model), self.draft.base_version)
+        if self._buffer is None and self._own is None:
+            self._own = found
+        return found.fingerprint
 
     def _buffer_for_update(self) -> CohortBuffer | None:
         if self._buffer is None and self._own is not None:

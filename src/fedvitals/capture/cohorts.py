@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from fedvitals.capture.recorder import Recorder
 
 
+Whole = Sequence[int] | np.ndarray  # a whole number a client
+
+
 class CohortSession:
     """Some clients of a round that share every step. Stacked tensors have the clients as their first axis."""
 
@@ -29,15 +33,15 @@ class CohortSession:
         round_number: int,
         ids: Sequence[str],
         attempts: Sequence[int],
-        samples: Sequence[int] | None,
+        samples: Whole | None,
     ) -> None:
         self.recorder = recorder
         self.attempts = list(attempts)
         self._submitted = False
         self._buffer = buffer
         self.ids = list(ids)
-        self.outcomes: list[str] = []  # one for each client, once they are submitted
-        self._samples = list(samples) if samples is not None else None
+        self._outcome: Any = ()  # of each client, or one for all, once they are submitted
+        self._samples = None if samples is None else copy(samples)
         self._round = round_number
         self._start_ns = recorder.now()
         self._step = 0
@@ -111,12 +115,12 @@ class CohortSession:
         if step_losses is None and self._sampled:
             values |= self._bad_steps()
         self._drop_misfits(values)
-        self.outcomes = list(spread(values["outcome"], len(self.ids)))
+        self._outcome = values["outcome"]
         batch = CohortBatch(
             clients=self.ids,
             attempts=self.attempts,
             round=self._round,
-            base_version=self._buffer.reference.version,
+            reference=self._buffer.reference,
             columns=values,
             step_losses=step_losses,
             steps=steps,
@@ -129,6 +133,11 @@ class CohortSession:
             failure = Failure(self.recorder.now(), "submit", "shape mismatch", str(error), self._round)
             self.recorder.emit([failure])
             self._buffer.keep(batch)
+
+    @property
+    def outcomes(self) -> list[str]:
+        """One for each client, once they are submitted."""
+        return list(spread(self._outcome, len(self.ids)))
 
     def _bad_steps(self) -> dict[str, Any]:
         """Where no losses were told, sampled gradients say between which steps a client went bad."""
@@ -171,12 +180,11 @@ class CohortSession:
             "end_ns": self.recorder.now(),
             "raw_bytes_up": reference.raw_bytes,
             "raw_bytes_down": reference.raw_bytes,
-            "received": reference.fingerprint,
             "attributed": 1,
         }
 
 
-_COLUMNS = (np.ndarray, list, tuple)
+_COLUMNS = (np.ndarray, list, tuple, range)
 
 
 def _is_for(column: Any, clients: int) -> bool:

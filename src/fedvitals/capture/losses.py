@@ -43,5 +43,12 @@ def kept_losses(losses: Sequence[Any] | np.ndarray) -> tuple[np.ndarray | None, 
 
 def _evenly(losses: np.ndarray, rows: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """The common case, all rows equally long, at once."""
+    kept = losses if steps <= MOST_KEPT else losses[:, kept_steps(steps)]
+    return kept.astype(np.float32, copy=False), _kept_by_all(rows, steps)
+
+
+@functools.lru_cache(maxsize=256)
+def _kept_by_all(rows: int, steps: int) -> np.ndarray:
+    """A row for each, which is the same one."""
     chosen = kept_steps(steps)
-    return losses[:, chosen].astype(np.float32, copy=False), np.broadcast_to(chosen, (rows, len(chosen)))
+    return np.broadcast_to(chosen, (rows, len(chosen)))

@@ -5,13 +5,14 @@ This module speaks of tensors only through `capture.tensors`, so it can be impor
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import time
 import weakref
 from collections import OrderedDict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedvitals.capture.pending import OLDEST_S
 from fedvitals.capture.probe import Probes
@@ -45,15 +46,18 @@ WAITING_BYTES = 16 * 2**20
 class Reference:
     """The model that a round started from: what updates are differences from."""
 
-    def __init__(
-        self, flattener: Flattener, sketcher: Sketcher | None, row: Row, version: int, fingerprint: str
-    ) -> None:
+    def __init__(self, flattener: Flattener, sketcher: Sketcher | None, row: Row, version: int) -> None:
         self.flattener = flattener
         self.sketcher = sketcher
         self.row = row
         self.version = version
-        self.fingerprint = fingerprint
         self.raw_bytes = flattener.raw_bytes
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Worked out when somebody asks: mostly that is the recorder's own thread, for many models at once."""
+        found: str = self.flattener.fingerprint(self.row)
+        return found
 
     def fingerprint_of(self, source: Source) -> str:
         """Of another model of this layout. ValueError when it is of another one."""
@@ -61,6 +65,14 @@ class Reference:
             return self.fingerprint
         row = self.flattener.row(source)
         return self.fingerprint if unchanged(row, self.row) else self.flattener.fingerprint(row)
+
+
+class Waiting(NamedTuple):
+    """A model that is not yet summarised, the round it begins, and what is to be kept of it."""
+
+    reference: Reference
+    round: int
+    snapshot: Snapshot | None
 
 
 class Models:
@@ -72,7 +84,7 @@ class Models:
         self._shelf = Shelf()
         self._first: Row | None = None
         self._last: Row | None = None
-        self._waiting: list[tuple[Reference, int]] = []  # models and the rounds they begin, not yet summarised
+        self._waiting: list[Waiting] = []
         self._oldest_s = 0.0
         self._lock = threading.Lock()
         self._naming = threading.Lock()  # so that no two layouts get one number
@@ -102,10 +114,10 @@ class Models:
         """Take in the global model at a round's start: its statistics, its drift, and a copy to keep."""
         state = source if isinstance(source, FlatRow) else taken(source)
         flattener, sketcher, row = self._copied(state) or self._copied_in_steps(source, state)
-        reference = Reference(flattener, sketcher, row, version, flattener.fingerprint(row))
-        self._wait(reference, round_number)
-        if self._recorder.settings.keep_models:
-            self._keep(state, reference, round_number)
+        reference = Reference(flattener, sketcher, row, version)
+        if not row.is_cpu:
+            _ = reference.fingerprint  # a device is asked by who trains on it, and a model of no values told at once
+        self._wait(reference, round_number, state)
         self._module = _weak(source)
         self._remember(reference)
         return reference
@@ -160,10 +172,7 @@ class Models:
         if row.shape == self._last.shape and unchanged(row, self._last):
             return
         version = next(self._recorder.versions)
-        last = Reference(flattener, None, row, version, flattener.fingerprint(row))
-        self._wait(last, -1)
-        if self._recorder.settings.keep_models:
-            self._keep(module, last, -1)
+        self._wait(Reference(flattener, None, row, version), -1, module)
         self.flush()
 
     @property
@@ -187,37 +196,42 @@ class Models:
         """Statistics of the models taken in since the last time, all at once."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
-            for number, group in groupby(waiting, key=lambda one: one[0].flattener.layout.id):
+            for number, group in groupby(waiting, key=lambda one: one.reference.flattener.layout.id):
                 self._summarise(number, list(group))
 
-    def _wait(self, reference: Reference, round_number: int) -> None:
+    def _wait(self, reference: Reference, round_number: int, state: Source) -> None:
+        kept = self._recorder.settings.keep_models
+        snapshot = Snapshot(state, reference.flattener, reference.row) if kept else None
         with self._lock:
             if not self._waiting:
                 self._oldest_s = time.monotonic()
-            self._waiting.append((reference, round_number))
+            self._waiting.append(Waiting(reference, round_number, snapshot))
             full = len(self._waiting) * reference.flattener.size * 4 > WAITING_BYTES
         if full:
             self.flush()
 
-    def _summarise(self, layout_id: int, waiting: list[tuple[Reference, int]]) -> None:
-        rows = [reference.row for reference, _ in waiting]
+    def _summarise(self, layout_id: int, waiting: list[Waiting]) -> None:
+        for one in waiting:
+            if one.snapshot is not None:
+                self._keep(one.snapshot, one.reference.version, one.round)
+        rows = [one.reference.row for one in waiting]
         if self._first is None or self._last is None or self._last.shape != rows[0].shape:
             self._first = self._last = rows[0]
-        summary = summarise([row.unsqueeze(0) for row in rows], waiting[0][0].flattener.layout)
+        summary = summarise([row.unsqueeze(0) for row in rows], waiting[0].reference.flattener.layout)
         drifts = distances(rows, self._first), distances(rows, self._last, following=True)
         self._last = rows[-1]
         blocks = [
             ModelBlock(
-                version=reference.version,
-                round=round_number,
+                version=one.reference.version,
+                round=one.round,
                 layout=layout_id,
                 stats=summary.stats[index],
                 nonfinite=None if summary.nonfinite is None else summary.nonfinite[index],
                 drift_first=drifts[0][index],
                 drift_last=drifts[1][index],
-                fingerprint=reference.fingerprint,
+                fingerprint=one.reference.fingerprint,
             )
-            for index, (reference, round_number) in enumerate(waiting)
+            for index, one in enumerate(waiting)
         ]
         self._recorder.emit(blocks, 64 * len(blocks) + summary.stats.nbytes)
 
@@ -227,12 +241,11 @@ class Models:
             return self._flatteners[-1]
         return self.flattener(source)
 
-    def _keep(self, source: Source, reference: Reference, round_number: int) -> None:
-        snapshot = Snapshot(source, reference.flattener, reference.row)
+    def _keep(self, snapshot: Snapshot, version: int, round_number: int) -> None:
         self._recorder.keep_blob(
             snapshot.to_bytes,
             snapshot.size_bytes,
-            lambda name: Blob(name, "model", snapshot.size_bytes, version=reference.version, round=round_number),
+            lambda name: Blob(name, "model", snapshot.size_bytes, version=version, round=round_number),
         )
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from fedvitals.vocabulary import Record, Span
+from fedvitals.vocabulary import Evaluation, Record, ResourceSample, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,15 +26,19 @@ class Notes:
 
     def __init__(self, emit: Callable[[Sequence[Record]], None]) -> None:
         self._emit = emit
-        self._spans: deque[tuple[Any, ...]] = deque()  # their fields
+        self._noted: deque[tuple[Any, ...]] = deque()  # fields of spans; other records as they are
         self._begun: list[RoundSession] = []  # rounds of which nobody was told yet
         self._over: list[RoundSession] = []  # and those that ended meanwhile
         self._lock = threading.Lock()
 
     def span(self, fields: tuple[Any, ...]) -> None:
-        self._spans.append(fields)
-        if len(self._spans) > MOST:
+        self._noted.append(fields)
+        if len(self._noted) > MOST:
             self.pass_on()
+
+    def record(self, record: Evaluation | ResourceSample) -> None:
+        """One that is made already and in no hurry: a transaction of its own would cost more than all it says."""
+        self._noted.append(record)
 
     def begun(self, session: RoundSession) -> None:
         with self._lock:
@@ -54,8 +58,9 @@ class Notes:
         """Whether there was anything."""
         found: list[Record] = []
         with suppress(IndexError):  # another thread may take some
-            while self._spans:
-                found.append(Span._make(self._spans.popleft()))
+            while self._noted:
+                one = self._noted.popleft()
+                found.append(one if isinstance(one, Evaluation | ResourceSample) else Span._make(one))
         if found:
             self._emit(found)
         if not self._begun and not self._over:

@@ -69,6 +69,7 @@ class NoClient:
 
 class NoCohort:
     attempts: tuple[int, ...] = ()
+    outcomes: tuple[str, ...] = ()
 
     def step(self, *_: Any, **__: Any) -> None: ...
     def sampled(self, *_: Any, **__: Any) -> None: ...

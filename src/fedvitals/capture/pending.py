@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedvitals.capture.batch import Batch
+from fedvitals.capture.batch import Batch, sum_up
 from fedvitals.capture.tensors import Row, Shelf, kernel, named, summarise
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class Pending:
             with self._lock:
                 entries, self._entries = self._entries, []
                 self._bytes = self._loose_bytes = 0
+            sum_up(entry.batch for entry in entries)
             troubles = [trouble for alike in _alike(entries) if (trouble := _tried(alike)) is not None]
         if troubles:
             raise troubles[0]

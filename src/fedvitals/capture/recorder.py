@@ -285,10 +285,10 @@ class Recorder:
             began = time.thread_time_ns()
             try:
                 self.memory.reconsider()
-                self._pass_on()
                 if time.monotonic() >= due:
                     due = time.monotonic() + every
                     self._sample_resources()
+                self._pass_on()
             except Exception as error:
                 self.trouble("ticker", error)
             self.governor.spent_ns += time.thread_time_ns() - began
@@ -331,10 +331,11 @@ class Recorder:
         if not self.settings.resources_every_s or now - self._sampled_s < soonest:
             return
         self._sampled_s = now
-        self.emit([self._resources.host(self.now())])
+        self.notes.record(self._resources.host(self.now()))
 
     def _sample_resources(self) -> None:
-        self.emit(list(self._resources.samples(self.now())))
+        for sample in self._resources.samples(self.now()):
+            self.notes.record(sample)
 
 
 def _forked() -> None:

@@ -19,7 +19,7 @@ from fedvitals.vocabulary import Evaluation, Failure, Finding, Outcome, Particip
 
 if TYPE_CHECKING:
     from fedvitals.capture.buffer import CohortBuffer
-    from fedvitals.capture.cohorts import CohortSession
+    from fedvitals.capture.cohorts import CohortSession, Whole
     from fedvitals.capture.recorder import Recorder
     from fedvitals.capture.remote import Ticket
 
@@ -69,7 +69,7 @@ class RoundSession:
 
     @harmless_or(NoCohort())
     def cohort(
-        self, ids: Sequence[Any], *, samples: Sequence[int] | None = None, attempts: Sequence[int] | None = None
+        self, ids: Sequence[Any], *, samples: Whole | None = None, attempts: Sequence[int] | None = None
     ) -> CohortSession:
         """Clients that are trained as one batch. Needs the round's model; without it nothing is recorded of them."""
         if self.buffer is None:
@@ -93,7 +93,7 @@ class RoundSession:
     @harmless_or(NO_SPAN)
     def phase(self, /, name: str, **attributes: Any) -> Timed:
         """A phase of the server's work: select, aggregate, evaluate ..."""
-        return PhaseSession(self.recorder, name, round=self.number, attributes=attributes)
+        return PhaseSession(self.recorder, name, (self.number, None, None), attributes)
 
     @harmless_or(NO_SPAN)
     def allocations(self, /, name: str = "allocations", *, most: int = 32) -> Timed:
@@ -115,19 +115,17 @@ class RoundSession:
         **metrics: Any,
     ) -> None:
         """What an evaluation found: of the global model, or on one client's own rows."""
-        self.recorder.emit(
-            [
-                Evaluation(
-                    round=self.number,
-                    at_ns=self.recorder.now(),
-                    split=str(split),
-                    client=None if client is None else str(client),
-                    samples=whole(samples),
-                    loss=number(loss),
-                    accuracy=number(accuracy),
-                    metrics=as_json(metrics) if metrics else None,
-                )
-            ]
+        self.recorder.notes.record(
+            Evaluation(
+                round=self.number,
+                at_ns=self.recorder.now(),
+                split=str(split),
+                client=None if client is None else str(client),
+                samples=whole(samples),
+                loss=number(loss),
+                accuracy=number(accuracy),
+                metrics=as_json(metrics) if metrics else None,
+            )
         )
 
     @harmless

@@ -22,6 +22,10 @@ from fedvitals.vocabulary import PHASES
 C = TypeVar("C", bound=Callable[..., Any])
 
 LONGEST_ERROR = 500
+KNOWN = frozenset(PHASES)
+
+Where = tuple[int | None, str | None, int | None]  # round, client, attempt
+NOWHERE: Where = (None, None, None)
 
 
 class SpanSession:
@@ -34,16 +38,12 @@ class SpanSession:
         self,
         recorder: Recorder,
         name: str,
-        *,
-        round: int | None = None,
-        client: str | None = None,
-        attempt: int | None = None,
+        where: Where = NOWHERE,
         attributes: dict[str, Any] | None = None,
     ) -> None:
         self.recorder = recorder
-        self.name = str(name)
-        self._kept_as = self.name
-        self._where = (round, client, attempt)
+        self.name = self._kept_as = name if type(name) is str else str(name)
+        self._where = where
         self._attributes = attributes or {}
         self._start_ns = 0
         self._held: Held | None = None
@@ -54,7 +54,8 @@ class SpanSession:
 
     def __enter__(self) -> Self:
         recorder = self.recorder
-        self._start_ns = recorder.now()  # first of all, so that what measuring takes is in no gap between two phases
+        # First of all, so that what measuring takes is in no gap between two phases.
+        self._start_ns = recorder.clock() - recorder.origin_ns
         if self._measures_memory and recorder.memory.wants(self.name) and recorder.alive:
             self._held = recorder.memory.begin(self.name)
         return self
@@ -93,7 +94,8 @@ class SpanSession:
         if self._attributes or memory:
             told = self._in_full(memory)
         failed = None if error is None else in_words(error, LONGEST_ERROR)
-        end_ns = recorder.now()  # last of all: what comes after lies between two phases, and nothing explains it
+        # Last of all: what comes after lies between two phases, and nothing explains it.
+        end_ns = recorder.clock() - recorder.origin_ns
         if held is None and end_ns - self._start_ns >= recorder.memory.long_ns:
             recorder.memory.lasted(self.name, end_ns - self._start_ns)
         recorder.noted(self._kept_as, self._start_ns, end_ns, self._where, failed, told)
@@ -108,9 +110,11 @@ class PhaseSession(SpanSession):
 
     _measures_memory = True
 
-    def __init__(self, recorder: Recorder, name: str, **where: Any) -> None:
-        super().__init__(recorder, name, **where)
-        if self.name not in PHASES:
+    def __init__(
+        self, recorder: Recorder, name: str, where: Where = NOWHERE, attributes: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(recorder, name, where, attributes)
+        if self.name not in KNOWN:
             self._kept_as, self._told = "other", _named(self.name)
 
     def _in_full(self, memory: str) -> str:

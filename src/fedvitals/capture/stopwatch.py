@@ -165,9 +165,7 @@ class ClientPhase(PhaseSession):
 
     def __init__(self, recorder: Recorder, watch: Stopwatch, name: str, attributes: dict[str, Any]) -> None:
         draft = watch.draft
-        super().__init__(
-            recorder, name, round=draft.round, client=draft.client, attempt=draft.attempt, attributes=attributes
-        )
+        super().__init__(recorder, name, (draft.round, draft.client, draft.attempt), attributes)
         self._watch = watch
         self._outside = OUTSIDE
         self._explained_s = 0.0

@@ -8,12 +8,14 @@ is committed, so a reader never looks where there is nothing.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedvitals.errors import StoreError
+from fedvitals.store.direct import LARGE, DirectFile, in_pages
 from fedvitals.store.growing import GrowingFile
 
 if TYPE_CHECKING:
@@ -27,10 +29,27 @@ class ArrayWriter(GrowingFile):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / ARRAYS)
+        self._direct = DirectFile(folder / ARRAYS)
 
-    def write_arrays(self, arrays: Sequence[NDArray[Any]]) -> None:
-        """Contiguous, little-endian arrays, one behind the other. Raises OSError."""
-        self.write([array.reshape(-1).view("u1").data for array in arrays if array.nbytes])
+    def write_arrays(self, arrays: Sequence[NDArray[Any]]) -> int:
+        """Contiguous, little-endian arrays, one behind the other; gives the place of the first. Raises OSError."""
+        buffers = [_bytes_of(array) for array in arrays if array.nbytes]
+        size = sum(map(len, buffers))
+        place = in_pages(self.end)
+        if size >= LARGE and self._direct.write(buffers, place):
+            self.end = place + in_pages(size)
+            return place
+        place = self.end
+        self.write(buffers)
+        return place
+
+    def close(self) -> None:
+        self._direct.close()
+        super().close()
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return array.data.cast("B") if sys.byteorder == "little" else array.reshape(-1).view("u1").data
 
 
 class ArrayReader:

@@ -14,11 +14,13 @@ import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedvitals.errors import StoreError
 from fedvitals.store import column_arrays, column_reader, columns
-from fedvitals.store.cohorts import cut, joined, singly
+from fedvitals.store.cohorts import joined, singly
+from fedvitals.store.column_blocks import pack_blocks
 from fedvitals.store.schema import TABLES
 from fedvitals.store.schema import columns as fields_of
 from fedvitals.store.seen import Seen
@@ -98,11 +100,13 @@ class BlockWriter:
         if seen:
             self._put(*self._replace(keys, singly(cohorts), set(seen)))
             return
-        fields = joined(cohorts)
+        fields = list(joined(cohorts).values())
         blocks = -(-len(keys) // BLOCK_ROWS)
-        for number in range(blocks):
-            part = slice(len(keys) * number // blocks, len(keys) * (number + 1) // blocks)
-            self._store(self._next_id, keys[part], list(cut(fields, part).values())[self._kind.skipped :])
+        ends = [len(keys) * number // blocks for number in range(blocks + 1)]
+        parts = [slice(*ends) for ends in pairwise(ends)]
+        rounds = fields[self._kind.round_field]
+        for part, packed in zip(parts, pack_blocks(fields, self._kind.sql_types, parts, len(keys)), strict=True):
+            self._keep(self._next_id, keys[part], rounds if isinstance(rounds, columns.Same) else rounds[part], packed)
             self._next_id += 1
 
     def _replace(self, keys: list[int], records: list[Row], seen: set[int]) -> tuple[list[int], list[Row]]:
@@ -131,8 +135,11 @@ class BlockWriter:
             self._tail = ([], []) if full else (some_keys, some)
 
     def _store(self, block: int, keys: Sequence[int], fields: Sequence[Any]) -> None:
-        head = (block, len(keys), *_extremes(fields[self._kind.round_field]), pack_keys(keys))
         packed = columns.pack(fields, self._kind.sql_types, rows=len(keys), quick=len(keys) < FULL_ROWS)
+        self._keep(block, keys, fields[self._kind.round_field], packed)
+
+    def _keep(self, block: int, keys: Sequence[int], rounds: Any, packed: bytes) -> None:
+        head = (block, len(keys), *_extremes(rounds), pack_keys(keys))
         self._connection.execute(f"INSERT OR REPLACE INTO {self._kind.table} VALUES (?, ?, ?, ?, ?)", head)
         self._connection.execute(f"INSERT OR REPLACE INTO {self._kind.table}_columns VALUES (?, ?)", (block, packed))
 

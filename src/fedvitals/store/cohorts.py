@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from fedvitals.store.columns import Same
+from fedvitals.store.columns import Same, Words
 from fedvitals.vocabulary import Participation, Participations, spread
 
 _MOST = 1 << 62
@@ -15,12 +15,13 @@ _MACHINE = ("<i8", "<f8")
 
 
 def joined(cohorts: Sequence[Participations]) -> dict[str, Any]:
-    """The columns of all of them, in the order of Participation's fields, each as `columns.pack` takes it."""
+    """The columns of all of them but the client, in the order of Participation's fields, each as `columns.pack` takes
+    it."""
     told = frozenset[str]().union(*(one.columns for one in cohorts))
     counts = [one.count for one in cohorts]
     return {
         name: _column([one.columns.get(name) for one in cohorts], counts) if name in told else _NOTHING
-        for name in Participation._fields
+        for name in Participation._fields[1:]
     }
 
 
@@ -29,15 +30,13 @@ def singly(records: Sequence[Participation | Participations]) -> list[Any]:
     return [one for some in records for one in (some.rows() if isinstance(some, Participations) else (some,))]
 
 
-def cut(columns: dict[str, Any], part: slice) -> dict[str, Any]:
-    return {name: column if isinstance(column, Same) else column[part] for name, column in columns.items()}
-
-
 def _column(parts: list[Any], counts: list[int]) -> Any:
     first = parts[0]
     kind = type(first)
     if all(type(part) is kind for part in parts):
-        if kind in (list, tuple, range):
+        if kind is range:
+            return _counted(parts)
+        if kind in (list, tuple):
             return list(chain.from_iterable(parts))
         if hasattr(first, "dtype"):
             if first.ndim and first.dtype.str in _MACHINE and all(part.dtype == first.dtype for part in parts):
@@ -46,6 +45,8 @@ def _column(parts: list[Any], counts: list[int]) -> Any:
             return Same(first)
         elif kind is int and all(-_MOST < part < _MOST for part in parts):
             return _repeated(parts, counts)
+        elif kind is str and all(counts):
+            return _worded(parts, counts)
     return list(chain.from_iterable(map(spread, parts, counts)))
 
 
@@ -59,3 +60,14 @@ def _repeated(values: list[int], counts: list[int]) -> Any:
     import numpy as np
 
     return np.repeat(np.array(values, np.int64), counts)
+
+
+def _worded(values: list[str], counts: list[int]) -> Words:
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(values))}
+    return Words(list(numbers), _repeated([numbers[word] for word in values], counts))
+
+
+def _counted(ranges: list[range]) -> Any:
+    import numpy as np
+
+    return np.concatenate([np.arange(one.start, one.stop, one.step, dtype=np.int64) for one in ranges])

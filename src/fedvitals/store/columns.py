@@ -37,8 +37,19 @@ class Same:
     value: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A column of text that repeats: which of some words each row has."""
+
+    words: Sequence[str | None]
+    numbers: NDArray[Any]
+
+    def __getitem__(self, part: slice) -> list[str | None]:
+        return [self.words[number] for number in self.numbers[part].tolist()]
+
+
 @dataclass(slots=True)
-class _Draft:
+class Draft:
     """A blob in the making."""
 
     rows: int
@@ -53,7 +64,16 @@ class _Draft:
     lengths: list[tuple[int, int]] = field(default_factory=list)  # column, bytes, of what is kept as JSON
     texts: list[bytes] = field(default_factory=list)
 
+    def add_constant(self, index: int, value: Any) -> None:
+        if value is not None:
+            self.constant[index] = plain(value)
+
     def to_bytes(self) -> bytes:
+        numbers = self.matrix().tobytes() if self.rows_of_numbers is None else self.rows_of_numbers
+        return b"".join((self.header(), numbers, *self.bits, *self.texts))
+
+    def header(self) -> bytes:
+        """With its length before it."""
         flat = (
             list(self.constant),
             list(self.constant.values()),
@@ -63,17 +83,16 @@ class _Draft:
         )
         parts = (*flat, self.words, self.holes, self.lengths)
         header = json.dumps(parts, separators=(",", ":")).encode()
-        return b"".join((LENGTH.pack(len(header)), header, self._matrix(), *self.bits, *self.texts))
+        return LENGTH.pack(len(header)) + header
 
-    def _matrix(self) -> bytes:
-        if self.rows_of_numbers is not None:
-            return self.rows_of_numbers
+    def matrix(self) -> NDArray[Any]:
+        """The numbers of all rows."""
         import numpy as np
 
         matrix = np.empty(self.rows, dtype=row_type(self.codes))
         for index, values in enumerate(self.numbers):
             matrix[str(index)] = values
-        return matrix.tobytes()
+        return matrix
 
 
 @lru_cache(maxsize=256)
@@ -97,38 +116,37 @@ def pack(columns: Sequence[Any], sql_types: Sequence[str], *, rows: int | None =
 
     `quick` costs a third of the time and two times the room, for few rows that will be packed again.
     """
-    draft = _Draft(len(columns[0]) if rows is None else rows)
+    draft = Draft(len(columns[0]) if rows is None else rows)
     integers: dict[int, Column] = {}
     floats: dict[int, Column] = {}
     arrays: dict[str, dict[int, NDArray[Any]]] = {"i": {}, "f": {}}
     for index, (column, sql_type) in enumerate(zip(columns, sql_types, strict=True)):
         if isinstance(column, Same):
-            if column.value is not None:
-                draft.constant[index] = plain(column.value)
+            draft.add_constant(index, column.value)
         elif (kind := getattr(column, "dtype", None)) is not None:
             arrays[kind.kind][index] = column
-        elif _is_constant(column):
-            if column[0] is not None:
-                draft.constant[index] = plain(column[0])
+        elif is_constant(column):
+            draft.add_constant(index, column[0])
         elif sql_type == "REAL":
             floats[index] = column
         elif sql_type == "INTEGER":
             integers[index] = column
-        elif (numbers := _as_numbers(draft, index, column)) is not None:
-            integers[index] = numbers
+        elif (known := worded(column, draft.rows)) is not None:
+            draft.words.append((index, known[0]))
+            integers[index] = known[1]
         else:
             _pack_json(draft, index, column)
     if not (quick and _packed_as_they_are(draft, integers, floats)):
-        _pack_numbers(draft, integers, _add_integers)
-        _pack_numbers(draft, floats, _add_floats)
+        _pack_numbers(draft, integers, add_integers)
+        _pack_numbers(draft, floats, add_floats)
     if arrays["i"]:
-        _add_integers(draft, arrays["i"])
+        add_integers(draft, arrays["i"])
     if arrays["f"]:
-        _add_floats(draft, arrays["f"])
+        add_floats(draft, arrays["f"])
     return draft.to_bytes()
 
 
-def _packed_as_they_are(draft: _Draft, integers: dict[int, Column], floats: dict[int, Column]) -> bool:
+def _packed_as_they_are(draft: Draft, integers: dict[int, Column], floats: dict[int, Column]) -> bool:
     """Each number in eight bytes, without looking for less; False where one is none of the machine's."""
     codes = "q" * len(integers) + "d" * len(floats)
     numbers = integers | floats
@@ -141,26 +159,25 @@ def _packed_as_they_are(draft: _Draft, integers: dict[int, Column], floats: dict
     return True
 
 
-def _is_constant(column: Column) -> bool:
+def is_constant(column: Column) -> bool:
     """Whether every value is the first; looks at the last before it counts, which most often is enough."""
     first, last = column[0], column[-1]
     return (first is last or first == last) and column.count(first) == len(column)
 
 
-def _as_numbers(draft: _Draft, index: int, column: Column) -> list[int] | None:
-    """Text that repeats as numbers, with the words they stand for; None where it does not repeat."""
+def worded(column: Column, rows: int) -> tuple[list[Any], list[int]] | None:
+    """Text that repeats: its words, and the number of each row's. None where it does not repeat."""
     words = dict.fromkeys(column)
-    if 4 * len(words) > draft.rows + 12 or not all(type(word) is str or word is None for word in words):
+    if 4 * len(words) > rows + 12 or not all(type(word) is str or word is None for word in words):
         return None
     numbers = {word: number for number, word in enumerate(words)}
-    draft.words.append((index, list(words)))
-    return [numbers[word] for word in column]
+    return list(words), [numbers[word] for word in column]
 
 
-Add = Callable[[_Draft, Mapping[int, Any]], None]
+Add = Callable[[Draft, Mapping[int, Any]], None]
 
 
-def _pack_numbers(draft: _Draft, columns: dict[int, Column], add: Add) -> None:
+def _pack_numbers(draft: Draft, columns: dict[int, Column], add: Add) -> None:
     """All columns at once, which is quickest; one by one where some have holes or are no numbers of the machine's."""
     if not columns:
         return
@@ -172,7 +189,7 @@ def _pack_numbers(draft: _Draft, columns: dict[int, Column], add: Add) -> None:
                 _pack_json(draft, index, column)
 
 
-def _pack_holes(draft: _Draft, index: int, column: Column, add: Add) -> bool:
+def _pack_holes(draft: Draft, index: int, column: Column, add: Add) -> bool:
     filler = next(value for value in column if value is not None)
     try:
         add(draft, {index: [filler if value is None else value for value in column]})
@@ -184,9 +201,9 @@ def _pack_holes(draft: _Draft, index: int, column: Column, add: Add) -> bool:
     return True
 
 
-def _add_integers(draft: _Draft, columns: Mapping[int, Any]) -> None:
+def add_integers(draft: Draft, columns: Mapping[int, Any]) -> None:
 
-    table = _table(columns, draft.rows, "q")
+    table = numbers_of(columns, draft.rows, "q")
     lows, highs = table.min(axis=1).tolist(), table.max(axis=1).tolist()
     for index, values, low, high in zip(columns, table, lows, highs, strict=True):
         if low == high and hasattr(columns[index], "dtype"):  # of others this is known by now
@@ -199,10 +216,10 @@ def _add_integers(draft: _Draft, columns: Mapping[int, Any]) -> None:
         draft.numbers.append(values - base if base else values)
 
 
-def _add_floats(draft: _Draft, columns: Mapping[int, Any]) -> None:
+def add_floats(draft: Draft, columns: Mapping[int, Any]) -> None:
     import numpy as np
 
-    table = _table(columns, draft.rows, "d")
+    table = numbers_of(columns, draft.rows, "d")
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = table.astype(np.float32).astype(np.float64)
     exact = (rounded.view(np.int64) == table.view(np.int64)).all(axis=1).tolist()  # bit by bit, so NaN is equal to NaN
@@ -212,7 +229,7 @@ def _add_floats(draft: _Draft, columns: Mapping[int, Any]) -> None:
         draft.numbers.append(values)
 
 
-def _table(columns: Mapping[int, Any], rows: int, code: str) -> NDArray[Any]:
+def numbers_of(columns: Mapping[int, Any], rows: int, code: str) -> NDArray[Any]:
     """A row a column, of int64 or float64. struct.error when a value is no number of the machine's."""
     import numpy as np
 
@@ -223,7 +240,7 @@ def _table(columns: Mapping[int, Any], rows: int, code: str) -> NDArray[Any]:
     return np.frombuffer(body, dtype=_DTYPES[code]).reshape(len(values), rows)
 
 
-def _pack_json(draft: _Draft, index: int, column: Column) -> None:
+def _pack_json(draft: Draft, index: int, column: Column) -> None:
     body = json.dumps([plain(value) for value in column], separators=(",", ":")).encode()
     draft.lengths.append((index, len(body)))
     draft.texts.append(body)

@@ -42,6 +42,10 @@ BLOBS = "blobs"
 HEARTBEAT_S = 1.0
 _KEY = ("client", "attempt")
 _TOLD = (Participation, Participations)
+_BLOCKS = (  # of updates and of steps
+    "INSERT OR REPLACE INTO update_block VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    "INSERT INTO step_block VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)",
+)
 _BAD_VALUES = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.InterfaceError)
 
 
@@ -79,9 +83,7 @@ class SQLiteJournal:
             Participation: self._write_participations,
             Participations: self._write_cohorts,
             Span: self._write_spans,
-            UpdateBlock: self._write_updates,
             ModelBlock: self._write_models,
-            StepBlock: self._write_steps,
         }
 
     def append(self, records: Sequence[Record]) -> None:
@@ -92,7 +94,7 @@ class SQLiteJournal:
         if Participation in groups and Participations in groups:  # one may replace another: the order matters
             del groups[Participations]
             groups[Participation] = singly([one for one in records if isinstance(one, _TOLD)])
-        if strange := groups.keys() - self._writers.keys():
+        if strange := groups.keys() - self._writers.keys() - {UpdateBlock, StepBlock}:
             raise BadRecordError(f"a store keeps no {', '.join(sorted(kind.__name__ for kind in strange))}")
         self._check_file()
         if groups or time.monotonic() >= self._heartbeat_due:
@@ -105,6 +107,7 @@ class SQLiteJournal:
             for kind, write in self._writers.items():
                 if kind in groups:
                     write(groups[kind])
+            self._write_blocks(groups.get(UpdateBlock, ()), groups.get(StepBlock, ()))
             self._beat()
             self._connection.execute("COMMIT")
         except BaseException as error:
@@ -174,11 +177,14 @@ class SQLiteJournal:
     def _write_spans(self, records: list[Any]) -> None:
         self._spans.write(span_keys(records), records)
 
-    def _write_updates(self, blocks: list[UpdateBlock]) -> None:
-        parts = [packing.update_parts(block, self._layout_of(block)) for block in blocks]
-        self._connection.executemany(
-            "INSERT OR REPLACE INTO update_block VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._with_places(parts)
-        )
+    def _write_blocks(self, updates: Sequence[UpdateBlock], steps: Sequence[StepBlock]) -> None:
+        """Rows, and all their arrays in one go."""
+        parts = [packing.update_parts(block, self._layout_of(block)) for block in updates]
+        parts += [packing.step_parts(block, self._layout_of(block)) for block in steps]
+        if parts:
+            placed = self._with_places(parts)
+            for statement, some in zip(_BLOCKS, (placed[: len(updates)], placed[len(updates) :]), strict=True):
+                self._connection.executemany(statement, some)
 
     def _layout_of(self, block: UpdateBlock | ModelBlock | StepBlock) -> Layout:
         layout = self._layouts.get(block.layout)
@@ -188,23 +194,16 @@ class SQLiteJournal:
 
     def _with_places(self, parts: Parts) -> list[tuple[Any, ...]]:
         """The rows, each with the place where its arrays now are."""
-        place, placed = self._arrays.end, []
+        place, placed = self._arrays.write_arrays([array for _, arrays in parts for array in arrays]), []
         for row, arrays in parts:
             placed.append((*row, place))
             place += sum(array.nbytes for array in arrays)
-        self._arrays.write_arrays([array for _, arrays in parts for array in arrays])
         return placed
 
     def _write_models(self, blocks: list[ModelBlock]) -> None:
         for block in blocks:
             row = packing.model_row(block, self._layout_of(block))
             self._connection.execute("INSERT OR REPLACE INTO model_block VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-
-    def _write_steps(self, blocks: list[StepBlock]) -> None:
-        parts = [packing.step_parts(block, self._layout_of(block)) for block in blocks]
-        self._connection.executemany(
-            "INSERT INTO step_block VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", self._with_places(parts)
-        )
 
     def put_blob(self, data: bytes) -> str:
         """Keep these bytes under their SHA-256, once; gives that name."""

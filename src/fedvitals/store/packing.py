@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_BLOCK_ROWS = 4096
 MAX_KEPT_STEPS = 4096
 UNIT_BUCKETS = 8
+_MOST = 1 << 62
 Row = Sequence[Any]
 Read = Callable[[int, int], bytes]  # from a place, so many bytes
 Value = TypeVar("Value", str, int)
@@ -63,12 +64,18 @@ def update_parts(block: UpdateBlock, layout: Layout) -> tuple[tuple[Any, ...], l
 
 def update_shapes(layout: Layout, rows: int, kept: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Type and shape of each array of an UpdateBlock, but for `loss_steps`."""
-    layers, units = len(layout.layers), layout.units
+    return _update_shapes(len(layout.layers), sum(layout.sketch_buckets), layout.units, rows, kept)
+
+
+@functools.lru_cache(maxsize=64)
+def _update_shapes(
+    layers: int, buckets: int, units: int, rows: int, kept: int
+) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {
         "stats": ("<f4", (rows, layers, len(STATISTICS))),
         "nonfinite": ("<u4", (rows, layers)),
         "losses": ("<f4", (rows, kept)),
-        "sketches": ("<f2", (rows, sum(layout.sketch_buckets))),
+        "sketches": ("<f2", (rows, buckets)),
         "unit_norms": ("<f2", (rows, units)),
         "unit_sums": ("<f2", (rows, units)),
         "unit_sketches": ("|i1", (rows, units, UNIT_BUCKETS)),
@@ -129,9 +136,15 @@ def step_parts(block: StepBlock, layout: Layout) -> tuple[tuple[Any, ...], list[
 
 def _listed(values: Sequence[Any], kind: type) -> str:
     """As JSON; without looking at each where all are of the kind that they should be."""
-    if set(map(type, values)) <= {kind} and (kind is str or max(map(abs, values), default=0) < 1 << 62):
+    if kind is int and values and type(values[0]) is int and values.count(values[0]) == len(values):
+        return _one_for_all(values[0], len(values)) if -_MOST < values[0] < _MOST else to_json(values)
+    if set(map(type, values)) == {kind} and (kind is str or -_MOST < min(values) <= max(values) < _MOST):
         return _dumped(tuple(values))
     return to_json(values)
+
+
+def _one_for_all(value: int, count: int) -> str:
+    return "[" + (f"{value}," * count)[:-1] + "]"
 
 
 @functools.lru_cache(maxsize=64)
@@ -172,6 +185,8 @@ def _fitting(array: NDArray[Any], dtype: str, shape: tuple[int, ...], name: str)
 
     if array.shape != shape:
         raise StoreError(f"{name} has the shape {array.shape}, the layout says {shape}")
+    if array.dtype.str == dtype and array.flags.c_contiguous:
+        return array
     return np.ascontiguousarray(array, dtype=dtype)
 
 
@@ -196,7 +211,7 @@ def _packed_steps(steps: NDArray[Any], shape: tuple[int, ...]) -> bytes:
     if steps.shape != shape:
         raise StoreError(f"loss_steps has the shape {steps.shape}, losses say {shape}")
     steps = steps.astype("<i4", copy=False)
-    if len(steps) and (steps == steps[0]).all():
+    if len(steps) and (steps.strides[0] == 0 or (steps == steps[0]).all()):
         return b"=" + bytes(steps[0].data)
     lengths = (steps >= 0).sum(axis=1, dtype="<i4")
     if (steps == _counted(lengths, shape[1])).all():

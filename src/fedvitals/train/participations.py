@@ -30,7 +30,7 @@ def record(
     job = training.job
     training.server.uplink.came(up)
     names, attempts = [work.name for work in trained.works], [work.attempt for work in trained.works]
-    cohort = rnd.cohort(names, samples=trained.samples.tolist(), attempts=attempts)
+    cohort = rnd.cohort(names, samples=trained.samples, attempts=attempts)
     for sample in trained.sampled:
         cohort.sampled_norms(sample.step, sample.stats, sample.slots)
     cohort.submit(
@@ -38,16 +38,21 @@ def record(
         handed_over=True,
         step_losses=trained.losses,
         steps=trained.steps,
-        wire_bytes_up=list(up),
-        wire_bytes_down=list(down),
+        wire_bytes_up=_alike(up),
+        wire_bytes_down=_alike(down),
         epochs=job.train.epochs,
         executor=training.executor.name,
         chunk=trained.chunk,
-        slot=list(trained.slots),
+        slot=trained.slots,
         attributed=int(trained.attributed and job.execute.clock == "real"),
         peak_memory_bytes=trained.peak_memory_bytes,
         **columns,
     )
+
+
+def _alike(values: Sequence[int]) -> int | list[int]:
+    """One for all where they are the same."""
+    return values[0] if values.count(values[0]) == len(values) else list(values)
 
 
 def record_lost(

@@ -89,8 +89,8 @@ class RoundTimes:
         if any(uploads):  # who has no slow link has timed no transfer
             phases_s["upload"] = [seconds or None for seconds in uploads]
         return {
-            "start_ns": [ns - self._origin_ns for ns in trained.start_ns],
-            "end_ns": [ns - self._origin_ns for ns in trained.end_ns],
+            "start_ns": _since(self._origin_ns, trained.start_ns),
+            "end_ns": _since(self._origin_ns, trained.end_ns),
             "phases_s": phases_s,
         }
 
@@ -100,3 +100,11 @@ class RoundTimes:
             "end_ns": [self.end_ns(one) - self._origin_ns for one in reckoned],
             "phases_s": {name: [one.phases_s[name] for one in reckoned] for name in reckoned[0].phases_s},
         }
+
+
+def _since(origin_ns: int, instants_ns: Sequence[int]) -> int | list[int]:
+    """One for all where they are the same, as they are in a batch."""
+    first = instants_ns[0]
+    if instants_ns.count(first) == len(instants_ns):
+        return first - origin_ns
+    return [ns - origin_ns for ns in instants_ns]
