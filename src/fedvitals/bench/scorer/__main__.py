@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedvitals.bench.faults.problems import FOLDER_VARIABLE
-from fedvitals.bench.scorer import calibration
+from fedvitals.bench.scorer import calibration, doctored
 from fedvitals.bench.scorer.curriculum import SECOND_MIX, THIRD_MIX, WIDE_MIX, lesson
 from fedvitals.bench.scorer.fitting import KINDS, alarms, names
 from fedvitals.bench.scorer.kinds import ALARMS
@@ -28,6 +28,7 @@ from fedvitals.diagnose.evidence.forest import SCORER, Scorers, save
 
 ACCUSE_RATE = 0.0075  # of runs without a fault, of all kinds and clocks together: exact rules need some of the 1% too
 SUSPECT_RATE = 0.025  # and of the 3%
+USED = 2_000  # further lessons on which rules and bars were set: measured is on what comes after them
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -41,9 +42,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--wide", type=int, default=6000, help="how many of many worlds")
     parser.add_argument("--write", type=Path, default=SCORER, help="the file to write")
     parser.add_argument("--unseen", type=int, help="write nothing: how the shipped one does in so many further lessons")
+    parser.add_argument("--doctor", type=int, help="write nothing: what all rules say of so many lessons beyond those")
     args = parser.parse_args(words)
     logging.disable(logging.WARNING)
     os.environ[FOLDER_VARIABLE] = str(args.data)  # the third mix takes its rows as the fault bench does
+    if args.doctor:
+        first = WIDE_MIX + 2 * (args.wide + USED)
+        print(doctored.table(list(doctored.all_seen(range(first, first + 2 * args.doctor, 2), args.workers))))
+        return 0
     if args.unseen:
         further = range(WIDE_MIX + 2 * args.wide, WIDE_MIX + 2 * (args.wide + args.unseen), 2)
         print(told(*by_shipped(_played(further, args))))
