@@ -332,3 +332,17 @@ def test_a_run_begins_as_a_copy_of_an_empty_database() -> None:
         tables = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
         assert other.execute(tables).fetchall() == one.execute(tables).fetchall()
         assert other.execute("PRAGMA page_size").fetchone() == (schema.PAGE_BYTES,)
+
+
+def test_what_went_past_the_cache_is_cut_and_synced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing was written in any other way."""
+    synced: list[int] = []
+    monkeypatch.setattr("os.fdatasync", synced.append)
+    writer = ArrayWriter(tmp_path)
+    writer.write_arrays([np.zeros(3 * LARGE, np.uint8)])
+    kept = writer.end
+    writer.write_arrays([np.ones(LARGE, np.uint8)])
+    writer.end = kept  # forget the last
+    writer.close()
+    assert (tmp_path / ARRAYS).stat().st_size == kept
+    assert len(synced) == 1

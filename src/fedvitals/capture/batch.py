@@ -154,7 +154,9 @@ class CohortBatch:
     def even(self) -> bool:
         """Whether all clients took, and told of, every step: the common case."""
         losses = self.step_losses
-        return losses is not None and losses.size > 0 and bool((self.steps == losses.shape[1]).all())
+        if losses is None or losses.size == 0 or self.steps is None or len(losses) != len(self):
+            return False
+        return bool((self.steps == losses.shape[1]).all())
 
     def records(self, part: slice, findings: Findings | None) -> list[Told]:
         clients = self.clients[part]

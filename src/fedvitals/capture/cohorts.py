@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +40,7 @@ class CohortSession:
         self._buffer = buffer
         self.ids = list(ids)
         self._outcome: Any = ()  # of each client, or one for all, once they are submitted
-        self._samples = None if samples is None else copy(samples)
+        self._samples = samples.copy() if isinstance(samples, np.ndarray) else _listed(samples)
         self._round = round_number
         self._start_ns = recorder.now()
         self._step = 0
@@ -103,8 +102,8 @@ class CohortSession:
         self._submitted = True
         if step_losses is None and self._losses:
             step_losses = np.stack([np.asarray(_host(loss), np.float32) for loss in self._losses], axis=1)
-        if step_losses is not None and steps is None:
-            steps = np.full(len(self.ids), step_losses.shape[1])
+        if step_losses is not None:
+            step_losses, steps = self._of_steps(step_losses, steps, own=handed_over)
         values = self._common() | _phase_columns(phases_s or {}) | columns
         if "peak_memory_bytes" not in values:
             values["peak_memory_bytes"] = peak_rss_bytes()
@@ -133,6 +132,21 @@ class CohortSession:
             failure = Failure(self.recorder.now(), "submit", "shape mismatch", str(error), self._round)
             self.recorder.emit([failure])
             self._buffer.keep(batch)
+
+    def _of_steps(self, losses: Any, steps: Any, *, own: bool) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Losses [clients, steps] as an array of the recorder's own, and how many each took; nothing of what is not of
+        this cohort."""
+        count = len(self.ids)
+        try:
+            losses = np.array(_host(losses), np.float32, copy=None if own else True)
+            steps = np.full(count, losses.shape[1]) if steps is None else np.asarray(_host(steps), np.int64)
+            if losses.ndim == 2 and len(losses) == count == len(steps):
+                return losses, steps
+            found = f"step_losses of {losses.shape} and steps of {np.shape(steps)}"
+        except (TypeError, ValueError, IndexError) as error:
+            found = f"step_losses: {error}"
+        self.recorder.trouble("CohortSession.submit", ValueError(f"{found}, for {count} clients"))
+        return None, None
 
     @property
     def outcomes(self) -> list[str]:
@@ -182,6 +196,11 @@ class CohortSession:
             "raw_bytes_down": reference.raw_bytes,
             "attributed": 1,
         }
+
+
+def _listed(values: Any) -> Any:
+    """What may be gone through only once, or changed later, as a list; a number for all as it is."""
+    return values if values is None or isinstance(values, int | float | range) else list(values)
 
 
 _COLUMNS = (np.ndarray, list, tuple, range)

@@ -5,7 +5,6 @@ This module speaks of tensors only through `capture.tensors`, so it can be impor
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
 import time
@@ -52,12 +51,15 @@ class Reference:
         self.row = row
         self.version = version
         self.raw_bytes = flattener.raw_bytes
+        self._fingerprint: str | None = None
 
-    @functools.cached_property
+    @property
     def fingerprint(self) -> str:
-        """Worked out when somebody asks: mostly that is the recorder's own thread, for many models at once."""
-        found: str = self.flattener.fingerprint(self.row)
-        return found
+        """Worked out when somebody asks: mostly that is the recorder's own thread, for many models at once. Without a
+        lock, which a child that was forked meanwhile would wait for: two who ask at once find the same."""
+        if self._fingerprint is None:
+            self._fingerprint = self.flattener.fingerprint(self.row)
+        return self._fingerprint
 
     def fingerprint_of(self, source: Source) -> str:
         """Of another model of this layout. ValueError when it is of another one."""

@@ -39,6 +39,8 @@ class Notes:
     def record(self, record: Evaluation | ResourceSample) -> None:
         """One that is made already and in no hurry: a transaction of its own would cost more than all it says."""
         self._noted.append(record)
+        if len(self._noted) > MOST:
+            self.pass_on()
 
     def begun(self, session: RoundSession) -> None:
         with self._lock:

@@ -24,13 +24,22 @@ def chance(chart: Chart) -> float | None:
 
 def may_be_cross_entropy(chart: Chart) -> bool:
     """Not where an evaluation takes more rows for others than its loss could pay for."""
-    known = [(one.loss, one.accuracy) for one in chart.judged if one.loss is not None and one.accuracy is not None]
-    return not any(loss < LEAST_OF_WRONG * (1 - accuracy) for loss, accuracy in known)
+    return not any(loss < LEAST_OF_WRONG * (1 - accuracy) for loss, accuracy in _judged(chart))
+
+
+def seems_cross_entropy(chart: Chart) -> bool:
+    """Only where evaluations tell both losses and accuracies: of another loss, a regression's say, nobody knows what
+    guessing costs."""
+    return bool(_judged(chart)) and may_be_cross_entropy(chart)
+
+
+def _judged(chart: Chart) -> list[tuple[float, float]]:
+    return [(one.loss, one.accuracy) for one in chart.judged if one.loss is not None and one.accuracy is not None]
 
 
 def goes_on(chart: Chart) -> float:
     """The loss of guessing, where the run begins with a model that is far better: its own first loss then says nothing
     of how much there is to learn. NaN where it begins anew, or nobody knows."""
     guess, first = chance(chart), chart.participations.first_loss[chart.cohorts[0][1]] if chart.cohorts else np.empty(0)
-    trained = guess is not None and median(first) < TRAINED * guess and may_be_cross_entropy(chart)
+    trained = guess is not None and median(first) < TRAINED * guess and seems_cross_entropy(chart)
     return guess if trained and guess is not None else math.nan

@@ -44,6 +44,9 @@ class ArrayWriter(GrowingFile):
         return place
 
     def close(self) -> None:
+        if self._direct.used:
+            with suppress(OSError):
+                self._open()  # what was written past the cache is cut and brought to the disk like the rest
         self._direct.close()
         super().close()
 

@@ -202,7 +202,6 @@ def _pack_holes(draft: Draft, index: int, column: Column, add: Add) -> bool:
 
 
 def add_integers(draft: Draft, columns: Mapping[int, Any]) -> None:
-
     table = numbers_of(columns, draft.rows, "q")
     lows, highs = table.min(axis=1).tolist(), table.max(axis=1).tolist()
     for index, values, low, high in zip(columns, table, lows, highs, strict=True):

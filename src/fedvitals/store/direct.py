@@ -27,6 +27,7 @@ class DirectFile:
         self._file = -1
         self._stage: memoryview | None = None  # where pieces are put together, at the beginning of a page
         self._usable = hasattr(os, "O_DIRECT")
+        self.used = False  # whether anything was ever written
 
     def write(self, buffers: Iterable[memoryview], place: int) -> bool:
         """Whether all of them are in the file now, one behind the other from this place on, the last page filled up. If
@@ -40,12 +41,15 @@ class DirectFile:
             self.close()
             self._usable = False
             return False
-        self._usable = time.monotonic() - began < SLOWEST_S
+        if time.monotonic() - began >= SLOWEST_S:
+            self.close()
+            self._usable = False
         return True
 
     def _write(self, buffers: Iterable[memoryview], place: int) -> None:
         if self._file < 0:
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_DIRECT, 0o644)
+        self.used = True
         if self._stage is None:
             self._stage = memoryview(mmap.mmap(-1, _STAGE))
         stage, filled = self._stage, 0

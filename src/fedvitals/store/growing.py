@@ -24,8 +24,7 @@ class GrowingFile:
             self._write(list(buffers[start : start + _MOST_BUFFERS]))
 
     def _write(self, buffers: list[memoryview]) -> None:
-        if self._file < 0:
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._open()
         while buffers:
             written = os.pwritev(self._file, buffers, self.end)
             self.end += written
@@ -33,6 +32,10 @@ class GrowingFile:
                 written -= len(buffers.pop(0))
             if buffers and written:
                 buffers[0] = buffers[0][written:]
+
+    def _open(self) -> None:
+        if self._file < 0:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def close(self) -> None:
         """Cut off what was written for nothing, and see that the rest reaches the disk."""

@@ -58,12 +58,14 @@ def test_a_fault_is_found_there_all_the_same(tmp_path: Path, models: dict[int, t
     assert {chart.clients[one.client] for one in suspicions(chart)} == {"5"}
 
 
-def test_a_loss_that_is_no_cross_entropy_tells_nothing_of_guessing(tmp_path: Path) -> None:
-    """As one that takes more rows for others than it could pay for; nor does a run without a round."""
+def test_only_evaluations_tell_what_guessing_costs(tmp_path: Path) -> None:
+    """Not one that takes more rows for others than a cross-entropy could pay for, and not where nothing tells both a
+    loss and an accuracy: a regression's losses may all be far below the logarithm of a number of classes."""
     chart = trained(tmp_path, {"train.rounds": 3, "train.evaluate_every": 3})
     table = replace(chart.participations, first_loss=0.1 * chart.participations.first_loss)
-    small = replace(chart, participations=table, evaluations=(), _shared={})
+    told = Evaluation(round=2, at_ns=0, loss=0.3, accuracy=0.9)
+    small = replace(chart, participations=table, evaluations=(told,), _shared={})
     assert goes_on(small) == pytest.approx(math.log(10))
-    wrong = (Evaluation(round=2, at_ns=0, loss=0.05, accuracy=0.4),)
-    assert math.isnan(goes_on(replace(small, evaluations=wrong, _shared={})))
+    for others in ((), (told._replace(accuracy=None),), (told._replace(loss=0.05, accuracy=0.4),)):
+        assert math.isnan(goes_on(replace(small, evaluations=others, _shared={})))
     assert math.isnan(goes_on(replace(small, participations=type(table).empty(), _shared={})))

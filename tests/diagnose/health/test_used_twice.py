@@ -108,3 +108,26 @@ def test_without_rounds_a_client_may_come_twice(tmp_path: Path) -> None:
 def test_a_healthy_training_has_none(tmp_path: Path) -> None:
     """Clients that come again in other rounds."""
     assert found(trained(tmp_path, {"train.rounds": 6}), "FL906") == ()
+
+
+def test_two_sites_that_both_count_from_nought(tmp_path: Path) -> None:
+    """All ids come twice in all rounds: that no chance does, though none stands out among them."""
+    (one,) = found(_loop(tmp_path, lambda _: [*OTHERS, *OTHERS]), "FL906")
+    assert (one.severity, set(one.clients)) == (Severity.WARNING, {"a", "b", "c"})
+
+
+def test_a_client_that_fails_hides_no_number(tmp_path: Path) -> None:
+    """Only a round that failed as a whole may have been begun again."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        torch.manual_seed(0)
+        for place, number in enumerate((0, 1, 0, 1)):
+            with run.round(number, model=model(place)) as rnd:
+                for name, rows in OTHERS:
+                    with rnd.client(name, samples=rows) as c:
+                        c.submit(_trained(model(place)), loss=1.0)
+                with suppress(OSError), rnd.client("flaky", samples=10):
+                    raise OSError
+
+    (one,) = found(looped(tmp_path, loop), "FL906")
+    assert (one.rounds, one.severity) == ((0, 1), Severity.WARNING)

@@ -77,3 +77,17 @@ def test_other_losses_are_as_they_are(tmp_path: Path, reported: float, since: in
 def test_faults_are_no_matter_of_scale(tmp_path: Path, kind: str) -> None:
     """From the first round on, too."""
     assert found(trained(tmp_path, faults=[{"kind": kind, "clients": [3, 7]}]), "FL509") == ()
+
+
+def test_nobody_to_be_compared_with(tmp_path: Path) -> None:
+    """All clients of the round under one id, some of them with far higher losses: nothing is known of others."""
+
+    def loop(run: Run, clock: Clock) -> None:
+        with run.round(0, model=model()) as rnd:
+            for place in range(9):
+                with rnd.client("all", samples=8) as c:
+                    c.submit(
+                        {name: value + 0.1 for name, value in model().state_dict().items()}, loss=8.0 ** (place < 3)
+                    )
+
+    assert loss_scales(looped(tmp_path, loop)) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,12 @@ def test_others_are_left_alone(tmp_path: Path, rows: Mapping[str, int], rounds: 
 def test_a_healthy_job_has_none(tmp_path: Path) -> None:
     """However unequal its clients are."""
     assert found(trained(tmp_path, {"train.rounds": 6, "data.alpha": 0.1}), "FL508") == ()
+
+
+@pytest.mark.parametrize("aggregator", [{"name": "fedavg"}, ["fedavg"], None, 7])
+def test_a_config_of_the_users_own_breaks_nothing(tmp_path: Path, aggregator: object) -> None:
+    """What stands under `server.aggregator` may be anything."""
+    chart = _loop(tmp_path, {**OTHERS, "x": 920})
+    config = {"server": {"aggregator": aggregator}}
+    (one,) = found(replace(chart, run=replace(chart.run, config=config), _shared={}), "FL508")
+    assert one.clients == ("x",)

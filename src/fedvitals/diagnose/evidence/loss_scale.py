@@ -69,6 +69,8 @@ def _scale(chart: Chart, client: int, away: Floats) -> Scale | None:
     rows, rounds = chart.histories[client], chart.participations.round
     early, log = rows[:EARLY], median(away[rows[:EARLY]])
     beside = np.isin(rounds, rounds[early]) & (chart.participations.client != client) & np.isfinite(away)
+    if not beside.any():
+        return None
     one_number = (np.abs(away[early] - log) < AS_MUCH).all() and np.quantile(np.abs(away[beside]), NEARLY_ALL) < UNLIKE
     with np.errstate(invalid="ignore"):
         lasts = (away[rows] > log / 2).sum() >= LASTS * np.isfinite(away[rows]).sum()
@@ -86,14 +88,19 @@ def _scale(chart: Chart, client: int, away: Floats) -> Scale | None:
 
 def _gradients(chart: Chart, rows: Ints) -> Floats:
     """[layers]: how much longer these first gradients are than the others', as a logarithm; empty where unknown."""
+    longer: Floats = np.array([median(layer[rows]) for layer in chart.shared(_longer)])
+    return longer[np.isfinite(longer)]
+
+
+def _longer(chart: Chart) -> list[Floats]:
+    """Of each layer: by how much each first gradient is longer than the others', as a logarithm."""
     gradients = chart.gradients
     if gradients is None:
-        return np.empty(0)
+        return []
     norms = np.full((len(chart.participations), gradients.norms.shape[1]), np.nan)
     first = (gradients.row >= 0) & (gradients.step == 0)
     norms[gradients.row[first]] = gradients.norms[first]
-    longer: Floats = np.array([median(_away(chart, layer)[rows]) for layer in norms.T])
-    return longer[np.isfinite(longer)]
+    return [_away(chart, layer) for layer in norms.T]
 
 
 def _goes_with_others(chart: Chart, rows: Ints, beside: Bools) -> bool:

@@ -11,9 +11,10 @@ Evidence: the rounds; of ids, in how many of the rounds in which they were there
 differ; of numbers, how many rounds there were.
 
 False alarms: none by count. Clients that are drawn with replacement come twice now and then: that is only told of
-(info). It is a warning where the two have different numbers of rows, or where it is always the same ids, more often
-than chance gives in one of a hundred runs. A client that failed and tried again, or whose first update was left out, is
-not counted, nor is a round that failed and was begun again. A training without rounds has neither.
+(info). It is a warning where the two have different numbers of rows, where it is the same ids more often than chance
+gives in one of a hundred runs, or where an id comes twice in nearly all of its rounds, three at least. A client that
+failed and tried again, or whose first update was left out, is not counted, nor is a round that failed and was begun
+again. A training without rounds has neither.
 
 Do: give each client an id of its own, such as its rank, its file or its address, and count rounds through where a loop
 is run several times. Draw clients without replacement (`replace=False`, `random.sample`).
@@ -37,6 +38,7 @@ from fedvitals.diagnose.writing import see_client, times, write
 from fedvitals.store.table import Bools, Ints
 from fedvitals.vocabulary import Action, Finding, Outcome, Round, Severity
 
+LEAST_ROUNDS, NEARLY_ALWAYS = 3, 0.9  # rounds in which an id came twice, and their share of all in which it came
 MOST_SHOWN = 20  # clients in the evidence
 
 
@@ -64,13 +66,18 @@ class _Twice:
     seen: int  # rounds in which it was there
     rows: tuple[int, ...]  # different numbers of them, in one round
 
+    @property
+    def always(self) -> bool:
+        """Chance draws nobody twice all the time."""
+        return len(self.rounds) >= max(LEAST_ROUNDS, NEARLY_ALWAYS * self.seen)
+
 
 def _ids(chart: Chart, ended: Mapping[int, Round]) -> Iterator[Finding]:
     first, again = _first_and_again(chart, ended)
     found = [_twice(chart, int(client), first, again) for client in np.unique(chart.participations.client[again])]
     often = {one.client for one in streaks(chart, again & first, first)}
     for shared in (True, False):
-        some = [one for one in found if (bool(one.rows) or one.client in often) is shared]
+        some = [one for one in found if (bool(one.rows) or one.always or one.client in often) is shared]
         if some:
             yield _of_ids(chart, some, shared)
 
@@ -127,7 +134,7 @@ def _of_ids(chart: Chart, found: list[_Twice], shared: bool) -> Finding:
 
 def _numbers(chart: Chart, ended: Mapping[int, Round]) -> Iterator[Finding]:
     table = chart.participations
-    failed = {one.round for one in chart.failures}
+    failed = {one.round for one in chart.failures if one.client is None}  # and were perhaps begun again
     used = (table.outcome == Outcome.USED.value) & (table.staleness == 0) & (table.base_version >= 0)
     begun: dict[int, int] = {}
     for number, cohort in chart.cohorts:

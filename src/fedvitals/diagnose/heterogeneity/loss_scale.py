@@ -58,7 +58,7 @@ def _finding(chart: Chart, found: list[Scale], trains: bool) -> Finding:
         f"client {names[0]} {does}: from its first participation on it is {factor(top.factor)} the others', and "
         f"{OVER[top.by]} are {top.count:.0f}: a sum where they have a mean; {rest}{also}",
         grade=Grade.ACCUSED,
-        rounds=chart.participations.round[chart.histories[top.client]],
+        rounds=[number for one in found for number in chart.participations.round[chart.histories[one.client]]],
         clients=names,
         evidence={
             name: {"factor": short(one.factor), "summed_over": one.by, "count": short(one.count)}

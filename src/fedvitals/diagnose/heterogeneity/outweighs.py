@@ -1,6 +1,6 @@
 """One client outweighs all others.
 
-Sees: a client that has nearly all rows of the rounds in which it takes part (four fifths and more of three clients or
+Sees: a client that has nearly all rows of the rounds in which it takes part (more than four fifths, of three clients or
 more), in nearly each of them, by the numbers of rows that were told.
 
 Matters: where updates are averaged by rows, the model of such a round is that client's own: the others train and are
@@ -44,7 +44,8 @@ AS_FAR = 1.2  # times, up or down: then the model moved as far as that
 
 def _look(chart: Chart) -> Iterator[Finding]:
     server = chart.run.config.get("server")
-    if isinstance(server, Mapping) and server.get("aggregator") in COUNT_ALIKE:
+    aggregator = server.get("aggregator") if isinstance(server, Mapping) else None
+    if isinstance(aggregator, str) and aggregator in COUNT_ALIKE:
         raise CannotSee("this server does not weigh clients by their rows")
     shares, asked = _shares(chart)
     if not asked.any():
@@ -116,11 +117,11 @@ def _moves(chart: Chart, rows: Ints) -> _Moves:
     for number in np.unique(table.round[rows]).tolist():
         cohort = cohorts[number]
         cohort = cohort[table.outcome[cohort] == Outcome.USED.value]
-        products = _products(chart, cohort)
-        if products is None or not steps.get(number, 0.0) > 0:
+        sent = _sent(chart, cohort)
+        if sent is None or not steps.get(number, 0.0) > 0:
             continue
         weighed, equal = (
-            float(np.sqrt(max(weights @ products @ weights, 0.0))) / steps[number]
+            float(np.linalg.norm(weights @ sent)) / steps[number]
             for weights in (table.samples[cohort] / table.samples[cohort].sum(), np.full(len(cohort), 1 / len(cohort)))
         )
         fits = [1 / AS_FAR < one < AS_FAR for one in (weighed, equal)]
@@ -128,14 +129,13 @@ def _moves(chart: Chart, rows: Ints) -> _Moves:
     return _Moves(by_rows, alike)
 
 
-def _products(chart: Chart, rows: Ints) -> Floats | None:
-    """Of each two of these updates, by their sketches; None where one is not known."""
+def _sent(chart: Chart, rows: Ints) -> Floats | None:
+    """Sketches of these updates as long as they are; None where one is not known."""
     updates = chart.updates
     if updates is None or updates.sketches is None or not updates.present[rows].all():
         return None
-    sent = updates.sketches[rows].astype(np.float64) * chart.participations.update_norm[rows, None]
-    products: Floats = sent @ sent.T
-    return products if np.isfinite(products).all() else None
+    sent: Floats = updates.sketches[rows].astype(np.float64) * chart.participations.update_norm[rows, None]
+    return sent if np.isfinite(sent).all() else None
 
 
 RULE = WrittenRule(

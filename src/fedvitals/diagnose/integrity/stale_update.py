@@ -9,7 +9,8 @@ Matters: an old update pulls the model back to where it was then, with the weigh
 Evidence: the rounds, and for each the round whose update was sent again.
 
 False alarms: none were seen in clean runs but of made-up worlds: a client with four rows that a linear model gets
-wholly wrong has one and the same gradient round after round. So who sends nearly the same all the time is not judged.
+wholly wrong has one and the same gradient round after round. So whose updates differ from the last ones by no more than
+sketches are rounded by, in a quarter of its participations, is not judged.
 
 Do: look for a cache between training and sending; for a failed training whose last result was sent instead.
 
@@ -34,7 +35,7 @@ from fedvitals.vocabulary import Action, Finding, Severity
 
 MOST = 0.5  # of a cohort
 MANY = 0.25  # of a client's updates
-NO_DIFFERENCE = 1e-4  # of an update from the client's last one: 1 - cosine
+NO_DIFFERENCE = 1e-6  # of an update from the client's last one, 1 - cosine: what sketches are rounded by
 SMALLEST = 3  # clients in a cohort, of which one is not most
 
 
