@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from charted import Clock, looped
@@ -23,7 +24,7 @@ def network(seed: int) -> nn.Module:
     return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
-def judged(net: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, float]:
+def judged(net: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
     """Its loss and accuracy on these rows."""
     with torch.no_grad():
         scores = net(inputs)
