@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from fedvitals.capture.notes import MOST, Notes
 from fedvitals.capture.rounds import RoundSession
-from fedvitals.vocabulary import Record, Round, Span
+from fedvitals.vocabulary import Evaluation, Record, Round, Span
 
 
 class Begun:
@@ -93,3 +93,12 @@ def test_threads_that_note_and_pass_on_lose_nothing() -> None:
         one.join()
     notes.pass_on()
     assert sorted(cast(Span, one).id for some in batches for one in some) == list(range(8_000))
+
+
+def test_other_records_wait_no_longer_than_spans() -> None:
+    """Nobody passes on for a run that is over: what is noted then goes on when there is much of it."""
+    told: list[Record] = []
+    notes = Notes(told.extend)
+    for number in range(2 * MOST):
+        notes.record(Evaluation(round=number, at_ns=0))
+    assert 0 < 2 * MOST - len(told) <= MOST
