@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cohorts import IDS, opened, stacked
-from watching import by_client, round_of, small_model
+from watching import IDS, by_client, opened, round_of, small_model, stacked
 
 
 @pytest.mark.parametrize(

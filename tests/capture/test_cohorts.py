@@ -9,28 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load
 from torch import Tensor, nn
-from watching import by_client, flat, moved, read, round_of, small_model
+from watching import IDS, by_client, flat, moved, opened, read, round_of, small_model, stacked
 
-from fedvitals.capture.cohorts import CohortSession
 from fedvitals.capture.nothing import NoCohort
 from fedvitals.vocabulary import STATISTICS, Participation
-
-IDS = ["3", "1", "2"]
-
-
-def stacked(model: nn.Module, clients: int = 3) -> dict[str, Tensor]:
-    states = [moved(model, seed=seed) for seed in range(clients)]
-    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 def matrix(states: dict[str, Tensor]) -> Tensor:
     return torch.cat([values.flatten(1) for values in states.values()], dim=1)
-
-
-def opened(rnd: Any, ids: list[Any], **values: Any) -> CohortSession:
-    session = rnd.cohort(ids, **values)
-    assert isinstance(session, CohortSession)
-    return session
 
 
 def in_parts(model: nn.Module, form: str) -> Any:

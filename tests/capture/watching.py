@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import optimizer as torch_optimizer
 
 import fedvitals
+from fedvitals.capture.cohorts import CohortSession
 from fedvitals.capture.rounds import RoundSession
 from fedvitals.run import Run
 from fedvitals.settings import resolve
@@ -24,6 +25,7 @@ from fedvitals.vocabulary import Participation, Span
 
 torch.set_num_threads(1)
 HERE = Path(__file__).parent
+IDS = ["3", "1", "2"]  # of a cohort
 
 
 def started(name: str = "watched", **values: Any) -> Run:
@@ -141,3 +143,14 @@ def spans_of(reader: RunReader) -> list[Span]:
 def hooks() -> int:
     found: Any = torch_optimizer._global_optimizer_pre_hooks  # the one place that knows
     return len(found)
+
+
+def stacked(model: nn.Module, clients: int = 3) -> dict[str, Tensor]:
+    states = [moved(model, seed=seed) for seed in range(clients)]
+    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+
+def opened(rnd: Any, ids: list[Any], **values: Any) -> CohortSession:
+    session = rnd.cohort(ids, **values)
+    assert isinstance(session, CohortSession)
+    return session

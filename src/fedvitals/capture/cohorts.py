@@ -92,8 +92,8 @@ class CohortSession:
         handed_over: bool = False,
         **columns: Any,
     ) -> None:
-        """Hand over the trained models stacked, or their `updates` (differences) where these are at hand. Updates that
-        are `handed_over` are not copied: whoever says so never writes to them again.
+        """Hand over the trained models stacked, or their `updates` (differences) where these are at hand. Updates and
+        losses that are `handed_over` are not copied: whoever says so never writes to them again.
 
         `columns` are further fields of Participation, one value for all or a list.
         """
@@ -145,7 +145,7 @@ class CohortSession:
             found = f"step_losses of {losses.shape} and steps of {np.shape(steps)}"
         except (TypeError, ValueError, IndexError) as error:
             found = f"step_losses: {error}"
-        self.recorder.trouble("CohortSession.submit", ValueError(f"{found}, for {count} clients"))
+        self.recorder.trouble("CohortSession.submit", ValueError(f"{found}; right is [{count} clients, steps]"))
         return None, None
 
     @property

@@ -6,19 +6,16 @@ was made on. The fault bench has few data sets; this shows how often a sound run
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
-import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from fedvitals.bench.charted import charted
 from fedvitals.bench.faults.judging import ACCUSED, SUSPECTED, held_responsible
 from fedvitals.bench.faults.truth import truth_of
 from fedvitals.bench.scorer import wide
+from fedvitals.bench.scorer.lessons import processes
 from fedvitals.bench.scorer.mixes import Lesson
 from fedvitals.diagnose.diagnosis import examine
 from fedvitals.diagnose.registry import RULES
@@ -57,20 +54,20 @@ def seen(lesson: Lesson) -> Seen | None:
     return Seen(lesson.kind, bad, accused, either)
 
 
-def all_seen(numbers: Iterable[int], workers: int) -> Iterator[Seen]:
-    """Those of these numbers that can be trained, by processes of one thread each."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes to come
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=logging.disable, initargs=(logging.WARNING,)) as pool:
-        yield from (one for one in pool.map(seen, map(wide.lesson, numbers), chunksize=4) if one is not None)
+def all_seen(numbers: Iterable[int], workers: int) -> Iterator[Seen | None]:
+    """In the order of these numbers; None for one that cannot be trained."""
+    with processes(workers) as pool:
+        yield from pool.map(seen, map(wide.lesson, numbers), chunksize=4)
 
 
-def table(runs: Sequence[Seen]) -> str:
+def table(tried: Sequence[Seen | None]) -> str:
     """A line for the sound runs, and one a kind of fault: how many of its clients were found, and how many others."""
+    runs = [one for one in tried if one is not None]
     sound = [one for one in runs if one.clean]
     accused, either = sum(bool(one.accused) for one in sound), sum(bool(one.either) for one in sound)
     lines = [
-        f"{len(sound)} sound runs: somebody accused in {accused}, accused or suspect in {either}",
+        f"{len(sound)} sound runs: somebody accused in {accused}, accused or suspect in {either}; "
+        f"{len(tried) - len(runs)} lessons could not be trained",
         f"{'kind':20} runs  clients accused  either  honest accused",
     ]
     counts: dict[str, list[int]] = defaultdict(lambda: [0] * 5)

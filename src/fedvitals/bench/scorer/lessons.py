@@ -68,12 +68,17 @@ def all_learnt(lessons: Sequence[Lesson], folder: Path, workers: int) -> Iterato
     """All of them, in their order. Processes of one thread each play those that are not on disk."""
     missing = [one for one in lessons if not (folder / f"{one.number}.npz").exists()]
     if missing and workers > 1:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes to come
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, context, initializer=logging.disable, initargs=(logging.WARNING,)) as pool:
+        with processes(workers) as pool:
             for _ in pool.map(partial(_keep, folder=folder), missing):
                 pass
     return (learnt(one, folder) for one in lessons)
+
+
+def processes(workers: int) -> ProcessPoolExecutor:
+    """So many that are silent, of one thread each."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes to come
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, context, initializer=logging.disable, initargs=(logging.WARNING,))
 
 
 def _keep(lesson: Lesson, folder: Path) -> None:
